@@ -162,8 +162,7 @@ class Command:
 
     def command_line(self, values: Mapping[str, Any]) -> list[str]:
         """The words after `loop` that give these values to the parameters; defaults are left out."""
-        options: list[str] = []
-        arguments: list[str] = []
+        options, arguments = list[str](), list[str]()
         for parameter in self.parameters:
             value, option = values.get(parameter.name), parameter.annotation.__metadata__[0]
             if value is None or value == default_of(parameter):
@@ -173,8 +172,8 @@ class Command:
                 arguments += texts
                 continue
             words = (option.default, *(option.param_decls or ()))  # typer keeps the first flag in `default`.
-            flags = [word for word in words if str(word).startswith("--")]
-            flag = flags[0] if flags else f"--{parameter.name.replace('_', '-')}"
+            words = (*words, f"--{parameter.name.replace('_', '-')}")
+            flag = next(word for word in words if str(word).startswith("--"))
             options += [flag] if value is True else [f"{flag}={text}" for text in texts]
         return [*self.words.split(), *options, *(["--", *arguments] if arguments else [])]
 

@@ -243,7 +243,6 @@ def list_sessions(target: Path | None) -> SessionList:
         if row is None:
             lines.append(SessionLine(id=entry.folder, status="damaged", reason=entry.problem))
             continue
-        ending = row.status or ("running" if is_locked(root / entry.folder / sessions.LOCK) else "open")
         results: dict[str, Any] = {}
         if row.status is not None or row.recorded:
             # The report of an imported session may state no cost.
@@ -251,7 +250,8 @@ def list_sessions(target: Path | None) -> SessionList:
             fastest = f"{row.fastest[1]} {say.speedup_text(row.fastest[0])}" if row.fastest else None
             results = {"grade": row.grade or None, "seconds": row.seconds, "usd": usd, "fastest": fastest}
         facts = {"target": row.target, "plan": row.plan, "device": row.device, "reason": entry.problem}
-        status = "recorded" if row.recorded else ending
+        is_running = row.status is None and is_locked(root / entry.folder / sessions.LOCK)
+        status = "recorded" if row.recorded else row.status or ("running" if is_running else "open")
         lines.append(SessionLine(id=entry.folder, status=status, **facts, **results))
     return SessionList(sessions=tuple(lines))
 
@@ -284,9 +284,8 @@ def compare_sessions(names: Sequence[str], target: Path | None) -> SessionCompar
             if verdict.against == "baseline":  # A wrong variant has only this verdict.
                 verdicts.setdefault(verdict.variant, {})[verdict.workload] = verdict
         commit = head.revision.commit and head.revision.commit[:12]
-        decisions = outputs_of(folder.finished(), DecisionOutput)
-        kept_changes = [decision.tried for decision in decisions if decision.kept]
-        changed_files = [file for change in kept_changes if change for file in change.files]
+        decisions = [decision for decision in outputs_of(folder.finished(), DecisionOutput) if decision.kept]
+        changed_files = [file for decision in decisions if decision.tried for file in decision.tried.files]
         facts = {"machine": head.machine.name, "threads": str(head.threads), **row.environment.model_dump()}
         session = ComparedSession(
             id=row.id,
@@ -304,8 +303,6 @@ def compare_sessions(names: Sequence[str], target: Path | None) -> SessionCompar
             kept=row.kept,
         )
         compared.append(session)
-    ids = [session.id for session in compared]
-    if len(set(ids)) < len(ids):
-        message = f"a session is named twice: {', '.join(ids)}"
-        raise UsageError(message, hint="`loop sessions list` names the others")
+    if len({session.id for session in compared}) < len(compared):
+        raise UsageError("a session is named twice", hint="`loop sessions list` names the others")
     return compare(compared)

@@ -22,7 +22,6 @@ from loop.formats import flashinfer, gpumode, kernelbench, table, theirs
 from loop.formats.model import ForeignTask, find_hindrances
 from loop.formats.theirs import (
     LIMIT_S,
-    NO_GPU,
     VERDICTS,
     ForeignAnswer,
     GateVerdict,
@@ -224,8 +223,8 @@ class Audited(Printed):
                 # Their reason; else a cause of the disagreement; else why loop gave no verdict.
                 our_reason = control.ours_why if control.ours not in VERDICTS else ""
                 reason = control.why or next(iter(control.causes), our_reason)
-                ours, theirs = control.ours, control.theirs
-                rows.append((control.control, words.get(ours, ours), words.get(theirs, theirs), reason))
+                verdicts = [words.get(status, status) for status in (control.ours, control.theirs)]
+                rows.append((control.control, *verdicts, reason))
         screen.table(("control", "ours", "theirs", "why"), rows)
         screen.prose(f"theirs: {self.theirs}")
         mistakes = [control for control in self.controls if control.kind == "mistake"]
@@ -266,10 +265,9 @@ def audit(request: TaskRequest, screen: Screen) -> Audited:
         judge_text = f"the rule that {task.format} states, applied by loop: not its evaluator ({no_evaluator})"
     elif task.format == flashinfer.TRACE and len(task.cases) > MOST_CASES:  # Its evaluator is slow.
         judge_text += f", on {MOST_CASES} of {len(task.cases)} workloads"
-    findings = [*interface["findings"]]
+    findings = [*interface["findings"], *({"kind": "text", "what": hint} for hint in task.hints)]
     if task.timing.fresh_inputs is False and task.timing.checked is False:
         findings.append({"kind": "timing", "what": CACHED_ANSWERS})
-    findings += [{"kind": "text", "what": hint} for hint in task.hints]
     return Audited(task=task.name, format=task.format, theirs=judge_text, findings=tuple(findings), controls=rows)
 
 
@@ -302,7 +300,7 @@ class Audit:
 
     def with_answers(self, controls: Sequence[Control]) -> tuple["Audit", dict[str, tuple[Control, Path]]]:
         """The audit of a target with an answer for each control, whose files this writes; and variant name to
-        (control, file). Trusts the target; raises Untrusted if it differs in more than the answers."""
+        (control, file). Trusts the target; raises Untrusted if the task has changed since the user allowed it."""
         files, target = [], self.setting.target  # The same task reuses the same folder.
         place = tasks_folder() / f"audit-{content_hash(f'{self.task.path} {self.request.format_name}')[:16]}"
         place.mkdir(parents=True, exist_ok=True)
@@ -314,11 +312,9 @@ class Audit:
         paths, format_name = [str(file) for file in files], self.request.format_name
         folder, names = table.write_as_target(self.request.path, paths, format_name)
         with_answers = read_setting(folder)
-        settings = (with_answers, self.setting)
-        # The first line of a manifest names the task's files.
-        task_files = {setting.project.manifest.read_text().partition("\n")[0] for setting in settings}
-        definitions = {setting.target.model_dump_json(exclude={"variants"}) for setting in settings}
-        if len(task_files) > 1 or len(definitions) > 1:
+        # The first line of a manifest has a hash of the task's files: those that the user allowed.
+        manifests = [setting.project.manifest.read_text() for setting in (with_answers, self.setting)]
+        if manifests[0].partition("\n")[0] != manifests[1].partition("\n")[0]:
             raise trust.untrusted_error(with_answers.project)
         trust.grant(with_answers.project.target, trust.definition_hash(with_answers.project))
         controls_and_files = zip(controls, files, strict=True)
@@ -383,15 +379,13 @@ class Audit:
     def judge_by_evaluator(self, files: Mapping[str, Path], screen: Screen) -> tuple[dict[str, Verdict], str]:
         """The evaluator's verdict on each answer, by name, and an empty text; or no verdict, and the reason: it
         cannot run here, or does not pass the first answer, which is honest."""
-        task, evaluator = self.task, theirs.EVALUATORS[self.task.format]
-        if evaluator.needs_cuda(task) and not detect_gpus().usable:
-            return {}, NO_GPU
-        if evaluator.package and self.request.evaluator is None:
-            return {}, "no --evaluator DIR"
+        task = self.task
         verdicts: dict[str, Verdict] = {}
         for number, (name, path) in enumerate(files.items(), 1):
             screen.status(f"{task.format}: its own evaluator, control {number} of {len(files)}")
             verdict = self.request.ask_evaluator(task, path, MOST_CASES)
+            if verdict.status == "not available":
+                return {}, verdict.why
             if number == 1 and verdict.status != "right":  # The first answer is an honest one.
                 return {}, f"it does not pass an honest answer: {verdict.status} {verdict.why}"
             verdicts[name] = verdict

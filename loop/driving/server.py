@@ -240,8 +240,7 @@ class Tool:
 
 def tools() -> dict[str, Tool]:
     """All tools by name: the commands that are marked for agents (`mcp`), and those that only agents have."""
-    all_tools = (Tool(command) for command in (*ALL, *TOOL_COMMANDS) if command.mcp)
-    return {tool.name: tool for tool in all_tools}
+    return {tool.name: tool for tool in map(Tool, (*ALL, *TOOL_COMMANDS)) if tool.command.mcp}
 
 
 INSTRUCTIONS = """\

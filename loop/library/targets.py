@@ -1,5 +1,6 @@
 """Reads a target's manifest; checks that workloads, formulas and tolerances fit each other."""
 
+import contextlib
 import os
 import re
 from collections.abc import Collection, Iterable, Sequence
@@ -203,7 +204,7 @@ class _ManifestChecker:
                     self.complain((*fill_place, "nan_along"), expected, repr(fill.nan_along))
 
     def check_variant(self, place: Place, variant: Variant, folder: Path) -> None:
-        """Check a variant: types, `takes`, `launch`, missing files, unknown `{placeholders}`."""
+        """Check a variant: types, `takes` (a condition), `launch`, missing files, unknown `{placeholders}`."""
         target = self.target
         if place[-1] == BASELINE:
             self.complain(place, "another name", BASELINE, "the target's own baseline has this name", key=True)
@@ -214,18 +215,24 @@ class _ManifestChecker:
             self.complain(place, expected, "none", key=True)
         takes_place, takes_names = (*place, "takes"), self.formula_names | {"dtype", "layout"}
         if variant.takes is not None and self.check_expression(takes_place, variant.takes, takes_names):
-            self.check_takes(variant, takes_place)
+            with contextlib.suppress(WorkloadError):  # `check_workloads` complains about it.
+                for workload in expand_sets(target, target.workloads, variant.dtypes[0]):
+                    try:
+                        explain_unsupported(variant, workload)
+                    except ExpressionError as error:
+                        got = f"{error.got} on {workload.name}"
+                        self.complain(takes_place, error.expected, got, "a condition such as D % 8 == 0")
+                        break
         if target.modules is not None and isinstance(variant, CAbiVariant | CommandVariant):
             expected = "a variant in Python: with `modules` functions are classes"
             self.complain((*place, "kind"), expected, variant.kind)
         if isinstance(variant, CommandVariant):
-            signature = self.target.signature
+            signature = target.signature
             names = [*signature.dimensions, *signature.attributes, *signature.inputs, *signature.outputs, "dtype"]
             for index, word in enumerate(variant.run):  # Calls need a value for each, as `--n={N}`.
                 placeholder = re.fullmatch(r"(?:--?[\w-]+=)?\{(\w+)\}", word)
                 if placeholder and placeholder[1] not in names:
-                    expected = f"one of {', '.join(f'{{{name}}}' for name in names)}"
-                    hint = did_you_mean(placeholder[1], names)
+                    expected, hint = f"one of {{{'}, {'.join(names)}}}", did_you_mean(placeholder[1], names)
                     self.complain((*place, "run", index), expected, repr(word), hint)
             return
         launch_names = self.formula_names | (set() if variant.device == "cuda" else {"cores", "lanes"})
@@ -246,20 +253,6 @@ class _ManifestChecker:
             for inner_place, file in file_by_place.items():
                 if not (folder / file).is_file():
                     self.complain((*place, *inner_place), "a file", f"{file}, which is not there")
-
-    def check_takes(self, variant: Variant, place: Place) -> None:
-        """Complain about the first workload on which `takes`, a condition on workloads, has no value."""
-        try:
-            workloads = expand_sets(self.target, self.target.workloads, variant.dtypes[0])
-        except WorkloadError:
-            return  # `check_workloads` complains about it.
-        for workload in workloads:
-            try:
-                explain_unsupported(variant, workload)
-            except ExpressionError as error:
-                got = f"{error.got} on {workload.name}"
-                self.complain(place, error.expected, got, "a condition such as D % 8 == 0")
-                return
 
     def check_component(self, place: Place, component: Component) -> None:
         """Check a component: its variants are compiled; its workloads and special values fit its signature."""
@@ -293,10 +286,9 @@ class _ManifestChecker:
                 self.complain((*place, "best", device), expected, got)
                 continue
             for field, value in best_values.items():
-                allowed = [literal_text(candidate) for candidate in tuning.values[field]]
-                if literal_text(value) not in allowed:
-                    expected = f"one of {', '.join(allowed)}"
-                    self.complain((*place, "best", device, field), expected, literal_text(value))
+                allowed, got = [literal_text(candidate) for candidate in tuning.values[field]], literal_text(value)
+                if got not in allowed:
+                    self.complain((*place, "best", device, field), f"one of {', '.join(allowed)}", got)
         same_macro = [user for user in target.tuning if target.tuning[user].macro == tuning.macro]
         if same_macro[0] != name:  # Only the later ones are to blame.
             got = f"{tuning.macro}, which is that of {same_macro[0]}"

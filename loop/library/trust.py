@@ -8,9 +8,8 @@ stored session need trust too, unless trusted definitions name them or this user
 import shlex
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Annotated
 
-from pydantic import RootModel, StringConstraints, ValidationError
+from pydantic import RootModel, ValidationError
 
 from loop.base import places
 from loop.base.documents import content_hash, sums
@@ -23,7 +22,7 @@ from loop.library.project import BUNDLED_TARGET, Project
 from loop.model.base import Model
 from loop.model.plan import Pattern
 from loop.model.record import SessionHead
-from loop.model.target import CAbiVariant, PythonVariant, Target, Variant
+from loop.model.target import CAbiVariant, PythonVariant, Target
 
 ORIGIN_FILE = "made_of.json"
 MADE_MARK = "# Made by loop of"
@@ -49,8 +48,6 @@ def read_origin(folder: Path) -> TaskOrigin | None:
 
 
 GRANTS_FILE = "trusted.json"
-_Folder = Annotated[str, StringConstraints(pattern="^/")]
-_Digest = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
 
 
 def definition_hash(project: Project) -> str:
@@ -122,7 +119,7 @@ def grant(folder: Path, digest: str) -> None:
         sums.write_sealed(path, {**Grants.read(), str(folder): digest})
 
 
-class Grants(RootModel[dict[_Folder, _Digest]]):
+class Grants(RootModel[dict[str, str]]):
     """The stored grants: folder of a target or session, to the hash that the user allowed."""
 
     @classmethod
@@ -172,7 +169,20 @@ def what_runs(project: Project) -> Iterator[str]:
     if first_line.startswith(MADE_MARK):  # It holds a hash of the task's files, which are programs.
         yield first_line.removeprefix("# ")
     for name, variant in target.variants.items():
-        yield from (f"variant {name}: {line}" for line in _variant_lines(variant))
+        lines = []  # What it compiles, imports or runs.
+        if isinstance(variant, PythonVariant):
+            lines.append(f"imports Python {variant.module}:{variant.function}")
+        elif isinstance(variant, CAbiVariant):
+            for recipe, suffix in ((variant.build, ""), (variant.emulation, ": its emulation")):
+                if recipe is not None:
+                    words = [recipe.compiler, *recipe.flags, *variant.sources]
+                    lines.append(f"{' '.join(words)}, then loads the result{suffix}")
+            for snippet in variant.must_not_compile:
+                words = [variant.build.compiler, *snippet.flags, snippet.source]
+                lines.append(f"{' '.join(words)}, which has to fail")
+        else:
+            lines.append(" ".join(variant.run))
+        yield from (f"variant {name}: {line}" for line in lines)
     fields = ("reference", "plain", "baseline", "generator", "checker")
     functions = {name: getattr(target, name) for name in fields}
     functions["constructors' arguments"] = target.modules.arguments if target.modules else None
@@ -202,18 +212,3 @@ def _command_lines(patterns: Iterable[Pattern]) -> Iterator[str]:
             if (command := step.arguments.get("run")) is not None:
                 settings = (f"{key}={value} " for key, value in step.arguments.get("environment", {}).items())
                 yield f"pattern {pattern.name}, step {step.id}: {''.join(settings)}{command}"
-
-
-def _variant_lines(variant: Variant) -> Iterator[str]:
-    """Lines that show what a variant compiles, imports or runs."""
-    if isinstance(variant, PythonVariant):
-        yield f"imports Python {variant.module}:{variant.function}"
-    elif isinstance(variant, CAbiVariant):
-        for recipe, suffix in ((variant.build, ""), (variant.emulation, ": its emulation")):
-            if recipe is not None:
-                words = [recipe.compiler, *recipe.flags, *variant.sources]
-                yield f"{' '.join(words)}, then loads the result{suffix}"
-        for snippet in variant.must_not_compile:
-            yield f"{' '.join([variant.build.compiler, *snippet.flags, snippet.source])}, which has to fail"
-    else:
-        yield " ".join(variant.run)

@@ -116,13 +116,9 @@ def cost_and_return(bill: Bill, duration_s: float) -> str:
     if bill.ai is not None and bill.ai.usd is None and not has_ai_tokens:
         gaps += "; no AI cost stated"
     unbilled_text = "" if parts or gaps else f"; {seconds(duration_s)} of this machine"
-    return f"Cost: {billed_text}{gaps}{unbilled_text}. {roi_text(bill)}."
-
-
-def roi_text(bill: Bill) -> str:
-    """`ROI -0.61: 1.2 min spared, measured here, are worth $0.0117`; else the reason for no ROI."""
+    reason = "no time without a pattern was measured here" if bill.usd else "nothing was billed"
+    roi_text = f"ROI not measurable yet: {reason}"
     if bill.roi is not None:
         spared = seconds(60 * sum(saving.minutes for saving in bill.savings))
-        return f"ROI {significant(bill.roi)}: {spared} spared, measured here, are worth {usd(bill.saved_usd)}"
-    reason = "no time without a pattern was measured here" if bill.usd else "nothing was billed"
-    return f"ROI not measurable yet: {reason}"
+        roi_text = f"ROI {significant(bill.roi)}: {spared} spared, measured here, are worth {usd(bill.saved_usd)}"
+    return f"Cost: {billed_text}{gaps}{unbilled_text}. {roi_text}."
