@@ -28,8 +28,7 @@ except KeyboardInterrupt:  # Imports take a third of a second, in which nothing 
 
 __all__ = ("ALL", "app", "call_with_loop_errors", "commands", "main")
 app = build_app()
-WORKERS = "loop.workers.program"
-"""The module that starts processes. Before its import, an interrupt has no process to end."""
+WORKERS = "loop.workers.program"  # Starts processes. Before its import, an interrupt has none to end.
 
 WRONG_PATHS = (errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR)  # The user named them, in an option or a variable.
 

@@ -32,8 +32,7 @@ from loop.steps import setting as settings
 from loop.steps.context import Context, Task
 from loop.steps.spread import write_samples
 
-NOTHING_TO_EXPLAIN = "nothing is wrong"
-"""Reason for skipping the step that explains failures. A step skipped for this is not shown at all."""
+NOTHING_TO_EXPLAIN = "nothing is wrong"  # A step that was skipped for this reason is not shown.
 
 
 @dataclass(frozen=True)

@@ -54,8 +54,7 @@ class LeftBehind(Printed):
         screen.table(("what", "name", "", "would lose", "why"), rows)
 
 
-Removable = tuple[LeftItem, Callable[[], object]]
-"""An item, and the function that removes it."""
+Removable = tuple[LeftItem, Callable[[], object]]  # An item, and the function that removes it.
 
 
 def removable_worktrees() -> Iterator[Removable]:

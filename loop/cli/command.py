@@ -19,8 +19,7 @@ from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-ON_HOST = "cli.hosts:run_on_host"
-"""Runs a command on another machine, for `--on`. Imported by name, because it imports this module."""
+ON_HOST = "cli.hosts:run_on_host"  # Runs a command elsewhere. By name, because it imports this module.
 HELP = {"help_option_names": ["-h", "--help"]}
 FIRST = (
     *("run session", "init", "trust", "kernels verify", "kernels measure"),

@@ -41,8 +41,7 @@ VARIANTS = "Names of variants. Default: all that run on the device."
 PROPOSER = "'CMD {brief} {workdir}', claude, codex, tuner or person (pauses): who proposes changes."
 PROBE_LIMIT = "A commit that takes longer is skipped. Default: 600."
 PYTHON = "Interpreter that has what it needs."
-BENCH = "cli.bench:run_bench"
-"""What does the work of `loop kernels ...`; the command's last word is the request's `subcommand`."""
+BENCH = "cli.bench:run_bench"  # Does the work of `loop kernels ...`; `subcommand` is its last word.
 
 
 def bench_options(

@@ -42,8 +42,7 @@ SCHEMAS: dict[str, type[Model]] = {
 PRINTED = "commands"  # Name of the schema of what each command prints with `--json`.
 NAMES = (*SCHEMAS, PRINTED)
 WORD = re.compile(r"[^\W_]+")
-SHORTEST_WORD = 3
-"""Fewest letters of a word that counts, if any word of the query has so many: `is` is in every text."""
+SHORTEST_WORD = 3  # Fewest letters of a word that counts, if any has so many: `is` is in every text.
 SEARCHED_SESSIONS = 50  # How many sessions a search for words includes, because their error messages may match.
 
 

@@ -24,8 +24,7 @@ from loop.session.run import resume_session, run_session
 from loop.steps.setting import read_setting
 from loop.store import sessions
 
-SessionAnswer = ExportedSession | PlanForecast
-"""What `loop run session --json` prints; the second with `--dry-run`."""
+SessionAnswer = ExportedSession | PlanForecast  # What `run session --json` prints; the second with --dry-run.
 FLAGS = {"candidates": "max_candidates", "target": "target_ratio"}
 FLAGS |= {name: f"max_{name}" for name in ("minutes", "tokens", "usd")}
 """Field of `Campaign` to its option, if their names differ."""

@@ -52,6 +52,29 @@ class Running:
     usd: float
     """The session's cost so far; AI is added only at the session's end."""
 
+    @classmethod
+    def read(cls, folder: sessions.SessionFolder, card: RateCard, now: datetime.datetime) -> "Running":
+        """The present state of a running session. `card`: prices."""
+        head, lines = folder.head(), folder.lines()
+        step, plan, finished = open_step(lines), head.plan, finished_steps(lines)
+        last_line_at = lines[-1].at if lines else None  # Of an open step: when it began.
+        since_s = (now - last_line_at).total_seconds() if last_line_at else 0.0
+        seconds = sessions.running_seconds(lines) + max(0.0, since_s)
+        return cls(
+            id=head.id,
+            plan=plan.plan.name,
+            step=step.label if step else "",
+            title=step.title if step else "",
+            since=last_line_at if step else None,
+            step_s=since_s if step else 0.0,
+            step_budget_s=step.budget_s if step else 0.0,
+            done=len(latest_attempts(finished)),
+            of=sum(len(plan.find_pattern(name).pattern.steps) for name in plan.plan.patterns),
+            seconds=seconds,
+            budget_s=plan.plan.budget.minutes * 60,
+            usd=charges_so_far(seconds, card, head, hosts=hosts_of(finished)).usd,
+        )
+
 
 @dataclass(frozen=True)
 class WaitingSession:
@@ -63,6 +86,25 @@ class WaitingSession:
     why: str
     command: str
     usd: float
+
+    @classmethod
+    def read(cls, row: SessionRow, root: Path, card: RateCard) -> "WaitingSession":
+        """Why a session waits, and its cost. Unreadable files become the reason. `root`: all sessions."""
+        folder, status = sessions.SessionFolder(root / row.id), row.status or "open"
+        try:
+            head, record, lines = folder.head(), folder.record(), folder.lines()
+        except LoopError as error:
+            return cls(row.id, status, error.message, "loop sessions list", row.usd)
+        step, finished = open_step(lines), finished_steps(lines)
+        if record is not None:
+            why, usd = record.reason, record.bill.usd
+        else:
+            why = f"it ended without a word{f' in {step.label}' if step else ''}"
+            usd = charges_so_far(sessions.running_seconds(lines), card, head, hosts=hosts_of(finished)).usd
+        request = closing.pending_user_task(finished)
+        if request and head.resume_command not in request:  # The resume command is printed anyway.
+            why = f"{why}; {request}"
+        return cls(row.id, status, why, head.resume_command, usd)
 
 
 class Status(Printed):
@@ -109,48 +151,6 @@ class Status(Printed):
         print_sections(sections, screen)
 
 
-def read_running(folder: sessions.SessionFolder, card: RateCard, now: datetime.datetime) -> Running:
-    """The present state of a running session. `card`: prices."""
-    head, lines = folder.head(), folder.lines()
-    step, plan, finished = open_step(lines), head.plan, finished_steps(lines)
-    last_line_at = lines[-1].at if lines else None  # Of an open step: when it began.
-    since_s = (now - last_line_at).total_seconds() if last_line_at else 0.0
-    seconds = sessions.running_seconds(lines) + max(0.0, since_s)
-    return Running(
-        id=head.id,
-        plan=plan.plan.name,
-        step=step.label if step else "",
-        title=step.title if step else "",
-        since=last_line_at if step else None,
-        step_s=since_s if step else 0.0,
-        step_budget_s=step.budget_s if step else 0.0,
-        done=len(latest_attempts(finished)),
-        of=sum(len(plan.find_pattern(name).pattern.steps) for name in plan.plan.patterns),
-        seconds=seconds,
-        budget_s=plan.plan.budget.minutes * 60,
-        usd=charges_so_far(seconds, card, head, hosts=hosts_of(finished)).usd,
-    )
-
-
-def read_waiting(row: SessionRow, root: Path, card: RateCard) -> WaitingSession:
-    """Why a session waits, and its cost. Unreadable files become the reason. `root`: folder of all sessions."""
-    folder, status = sessions.SessionFolder(root / row.id), row.status or "open"
-    try:
-        head, record, lines = folder.head(), folder.record(), folder.lines()
-    except LoopError as error:
-        return WaitingSession(row.id, status, error.message, "loop sessions list", row.usd)
-    step, finished = open_step(lines), finished_steps(lines)
-    if record is not None:
-        why, usd = record.reason, record.bill.usd
-    else:
-        why = f"it ended without a word{f' in {step.label}' if step else ''}"
-        usd = charges_so_far(sessions.running_seconds(lines), card, head, hosts=hosts_of(finished)).usd
-    request = closing.pending_user_task(finished)
-    if request and head.resume_command not in request:  # The resume command is printed anyway.
-        why = f"{why}; {request}"
-    return WaitingSession(row.id, status, why, head.resume_command, usd)
-
-
 def next_session(target: Path | None) -> NextSession:
     """The proposed next session of a project, with further ideas."""
     return propose_next(read_setting(target), ["--target", str(target)] if target else [])
@@ -167,7 +167,7 @@ def gather_status(target: Path | None, now: datetime.datetime | None = None) -> 
     unfinished = [row for row in rows if row.status in (None, *RESUMABLE)]
     running_ids = {row.id for row in unfinished if is_locked(here.sessions / row.id / sessions.LOCK)}
     folders = [sessions.SessionFolder(here.sessions / name) for name in sorted(running_ids)]
-    running = [read_running(folder, card, now) for folder in folders]
+    running = [Running.read(folder, card, now) for folder in folders]
     waiting = [row for row in unfinished if row.id not in running_ids]
     name, milestone, no_milestone = str(here.target), None, ""
     try:
@@ -179,7 +179,7 @@ def gather_status(target: Path | None, now: datetime.datetime | None = None) -> 
         target=name,
         at=now,
         running=tuple(running),
-        waiting=tuple(read_waiting(row, here.sessions, card) for row in reversed(waiting[-MOST_WAITING:])),
+        waiting=tuple(WaitingSession.read(row, here.sessions, card) for row in reversed(waiting[-MOST_WAITING:])),
         left=tuple(entry.problem for entry in entries if entry.problem)[: index.MAX_NAMED],
         sessions=len(rows),
         usd=sum(row.usd for row in rows) + sum(session.usd for session in running),

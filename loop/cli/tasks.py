@@ -48,16 +48,10 @@ from loop.report.screen import Screen
 from loop.steps.setting import Setting, choose_device, choose_threads, read_setting, trusted_setting
 from loop.workers.program import run_untimed
 
-ROUNDS = 6
-"""Rounds of timed calls. One output per round is judged: half of them wrong are missed once in 64 times."""
+ROUNDS = 6  # Rounds of timed calls, one judged output each: half of them wrong are missed once in 64.
 TRIALS = {kernelbench.NAME: 5, gpumode.NAME: 1, flashinfer.TRACE: 3, flashinfer.SOL: 10}
 """Format to its stated number of input sets per case."""
-MOST_CASES = 8
-"""Most cases on which controls are tried, by loop, the stated rule and FlashInfer Trace's evaluator."""
-CACHED_ANSWERS = (
-    "timed calls all get the same inputs and are not checked: an answer cached by value counts as fast"
-)
-"""Finding on a format whose evaluator times that way."""
+MOST_CASES = 8  # Most cases on which controls are tried.
 
 
 @dataclass(frozen=True)
@@ -267,7 +261,8 @@ def audit(request: TaskRequest, screen: Screen) -> Audited:
         judge_text += f", on {MOST_CASES} of {len(task.cases)} workloads"
     findings = [*interface["findings"], *({"kind": "text", "what": hint} for hint in task.hints)]
     if task.timing.fresh_inputs is False and task.timing.checked is False:
-        findings.append({"kind": "timing", "what": CACHED_ANSWERS})
+        weakness = "an answer cached by value counts as fast"
+        findings.append({"kind": "timing", "what": f"timed calls get the same inputs, unchecked: {weakness}"})
     return Audited(task=task.name, format=task.format, theirs=judge_text, findings=tuple(findings), controls=rows)
 
 

@@ -12,8 +12,7 @@ from loop.model.money import Rate, RateCard
 
 RESOURCES_BY_FIELD = {"gpu": ("gpu",), "waiting": ("engineer", "ai"), "ai": ("ai",)}
 """Field that names a rate, to the resources which that rate may price."""
-INHERITED_FIELDS = ("rates", "gpu")
-"""Required fields that a project's card may omit; the shipped card supplies them."""
+INHERITED_FIELDS = ("rates", "gpu")  # Required fields that a project's card may omit.
 
 
 def rates(project: Project) -> RateCard:

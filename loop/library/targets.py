@@ -32,8 +32,7 @@ from loop.model.workloads import VALUE_KINDS, WorkloadError, expand_sets, explai
 PLACEHOLDER = re.compile(r"\{([A-Za-z_]\w*)\}")
 SKIPPED_FOLDERS = ("__pycache__", "node_modules", "build")
 COMPILED_ENDINGS = {".c", ".cc", ".cpp", ".cxx", ".cu", ".cuh", ".h", ".hpp", ".hxx"}
-SOURCE_ENDINGS = {".yaml", ".yml", ".json", ".py", ".sh", ".ptx", *COMPILED_ENDINGS}
-"""File endings of definitions, kernels and scripts."""
+SOURCE_ENDINGS = {".yaml", ".yml", ".json", ".py", ".sh", ".ptx", *COMPILED_ENDINGS}  # Of definitions too.
 
 
 def read_target(project: Project) -> ParsedFile[Target]:

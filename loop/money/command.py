@@ -5,6 +5,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from loop.base.errors import UsageError
 from loop.library.definitions import read_file
@@ -42,6 +43,20 @@ class Costs(Model):
     usd: float | None
     partial: tuple[str, ...] = ()
     """Resources that some sessions have no figure for, so their dollars are only a part."""
+
+    @classmethod
+    def of_sessions(cls, name: str, sessions: Sequence[SessionRow]) -> "Costs":
+        """Sums over sessions. A resource that no session measured is None, never 0."""
+        charges = [charge for session in sessions for charge in session.charges]
+        unmeasured_resources = {missing.resource for session in sessions for missing in session.unmeasured}
+        fields: dict[str, Any] = {"name": name, "sessions": len(sessions), "partial": sorted(unmeasured_resources)}
+        for resource in RESOURCE_NAMES:
+            amounts = [charge.usd for charge in charges if charge.resource == resource]
+            is_unknown = resource in unmeasured_resources and not amounts
+            fields[f"{resource}_usd"] = None if is_unknown else round(sum(amounts), SUM_DECIMALS)
+        total = round(sum(charge.usd for charge in charges), SUM_DECIMALS)
+        minutes = round(sum(session.seconds / 60 for session in sessions), SUM_DECIMALS)
+        return cls(**fields, minutes=minutes, usd=None if unmeasured_resources and not total else total)
 
 
 class Ledger(Printed):
@@ -143,29 +158,14 @@ def make_ledger(rows: Sequence[SessionRow], damaged: dict[str, str]) -> Ledger:
     saved_minutes, saved_usd = sum(saving.minutes for saving in savings), sum(saving.usd for saving in savings)
     cost = sum(row.usd for row in rows if not row.recorded)
     return Ledger(
-        totals=sum_costs("sum", rows),
-        rows=tuple(sum_costs(row.id, [row]) for row in rows),
+        totals=Costs.of_sessions("sum", rows),
+        rows=tuple(Costs.of_sessions(row.id, [row]) for row in rows),
         spared_minutes=saved_minutes,
         spared_usd=saved_usd,
         roi=(saved_usd - cost) / cost if cost > 0 and saved_minutes else None,
         notes=tuple(cost_notes(rows)),
         damaged=damaged,
     )
-
-
-def sum_costs(name: str, sessions: Sequence[SessionRow]) -> Costs:
-    """Sums over sessions. A resource that no session measured is None, never 0."""
-    charges = [charge for session in sessions for charge in session.charges]
-    unmeasured_resources = {missing.resource for session in sessions for missing in session.unmeasured}
-    usd: dict[str, float | None] = {}
-    for resource in RESOURCE_NAMES:
-        amounts = [charge.usd for charge in charges if charge.resource == resource]
-        is_unknown = resource in unmeasured_resources and not amounts
-        usd[f"{resource}_usd"] = None if is_unknown else round(sum(amounts), SUM_DECIMALS)
-    total = round(sum(charge.usd for charge in charges), SUM_DECIMALS)
-    minutes = round(sum(session.seconds / 60 for session in sessions), SUM_DECIMALS)
-    fields = {"name": name, "sessions": len(sessions), "minutes": minutes, "partial": sorted(unmeasured_resources)}
-    return Costs.model_validate({**fields, **usd, "usd": None if unmeasured_resources and not total else total})
 
 
 def cost_notes(sessions: Sequence[SessionRow]) -> Iterator[str]:

@@ -16,8 +16,7 @@ from loop.report import format as say
 from loop.report.findings import speed_verdicts
 from loop.report.markdown import one_line, shortened
 
-WIDTH = 360.0
-"""Width of a figure in its own units: the width of a phone, where 12-unit letters have 12 pixels."""
+WIDTH = 360.0  # Width of a figure in units: of a phone, where 12-unit letters have 12 pixels.
 PIXELS_PER_UNIT = 4 / 3  # Pixels per unit if nothing limits the width.
 LETTER_WIDTH = 6.6  # Approximate width of a letter in units.
 MAX_TEXT = 4000  # Most characters of a title, description or text.

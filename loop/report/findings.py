@@ -14,8 +14,7 @@ from loop.report import format as say
 from loop.report.markdown import drop_empty_columns
 from loop.report.sections import Line, Section
 
-SIMILAR_ERRORS_FACTOR = 4.0
-"""If the errors of a dimension's parts differ by less than this factor, the dimension explains nothing."""
+SIMILAR_ERRORS_FACTOR = 4.0  # A dimension whose parts have errors within this factor explains nothing.
 MANY_FAILURES = 8  # Most failing workloads of a variant that are described one by one.
 CHECK_COLUMNS = (
     *("Variant", ">Right", "Not right", ">Largest error", ">Allowed there", ">Plain implementation's"),
@@ -26,8 +25,7 @@ COMPARISON_NOTE = (
     "the same checks, on the workloads that are timed."
 )
 SPEED_NOTE = "A ratio is the library's time over the variant's: above 1 the variant is faster."
-ROOF_FACTS = ("flops", "bytes", "time_us", "flops_share", "bandwidth_share")
-"""Facts of a profile that determine the roof."""
+ROOF_FACTS = ("flops", "bytes", "time_us", "flops_share", "bandwidth_share")  # Of a profile.
 RATES_NOTE = " GB/s and GFLOP/s are the manifest's `bytes` and `flops` over the variant's time."
 
 
@@ -130,8 +128,7 @@ def _number_or_nan(value: float | None) -> str:
     return "nan" if value is None or value > 1e300 else f"{value:.2g}"
 
 
-Roof = tuple[float, float]
-"""Peak FLOP/s and bytes/s of the device: one roof for all variants of a session."""
+Roof = tuple[float, float]  # Peak FLOP/s and bytes/s of the device.
 
 
 def find_roof(profiles: Sequence[Profile]) -> Roof | None:

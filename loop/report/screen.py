@@ -46,8 +46,7 @@ _COMMAND_AT_END = re.compile(r"(?<=: )(?:loop|pip|git|cd|export) \S.*$")
 """A command at the end of a line. It is never folded, so that users can copy it."""
 TREE_PREFIX = " │├└─"  # Characters before a line's text: spaces and tree branches.
 _NO_BREAK = "\x00"  # Replaces the spaces of a command while its line is folded.
-MESSAGES_VARIABLE = "LOOP_TALK"
-"""Environment variable: a parent `loop` stores this command's messages, so print them with `--json` too."""
+MESSAGES_VARIABLE = "LOOP_TALK"  # A parent `loop` stores this command's messages, also with `--json`.
 NO_READER_ERRORS = (errno.EPIPE, errno.EIO, errno.ENXIO, errno.EBADF)
 """Errors of a write without a reader: the pipe's reader has ended or the terminal is closed."""
 

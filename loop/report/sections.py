@@ -7,8 +7,7 @@ from typing import Any
 from loop.report.markdown import Table, escape_paragraph, escape_prose, fenced_block, shortened
 from loop.report.screen import Screen, fold, terminal_columns
 
-Line = str | tuple[str, ...]
-"""A sentence; or a tuple: the first sentence, with the others indented below it."""
+Line = str | tuple[str, ...]  # A sentence; or a tuple: the first, with the others indented below it.
 
 
 @dataclass(frozen=True)
@@ -21,8 +20,7 @@ class SizeLimit:
     code_lines: int
 
 
-REPORT_LIMIT = SizeLimit(1000, 4000, 400)
-"""The limit of a report: much more than a session writes that is no fault."""
+REPORT_LIMIT = SizeLimit(1000, 4000, 400)  # Much more than a session writes that is no fault.
 MAX_TERMINAL_TEXT = 400  # Most characters of one text on a terminal.
 
 
