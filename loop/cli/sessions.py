@@ -213,6 +213,22 @@ class SessionLine(Model):
     reason: str = ""
     """What is wrong with the folder; empty: nothing."""
 
+    @classmethod
+    def from_entry(cls, entry: index.IndexEntry, root: Path) -> "SessionLine":
+        """The row of a session. `root`: the folder of all sessions."""
+        row, results = entry.row, dict[str, Any]()
+        if row is None:
+            return cls(id=entry.folder, status="damaged", reason=entry.problem)
+        if row.status is not None or row.recorded:
+            # The report of an imported session may state no cost.
+            usd = row.usd if row.charges or not row.recorded else None
+            fastest = f"{row.fastest[1]} {say.speedup_text(row.fastest[0])}" if row.fastest else None
+            results = {"grade": row.grade or None, "seconds": row.seconds, "usd": usd, "fastest": fastest}
+        facts = {"target": row.target, "plan": row.plan, "device": row.device, "reason": entry.problem}
+        is_running = row.status is None and is_locked(root / entry.folder / sessions.LOCK)
+        status = "recorded" if row.recorded else row.status or ("running" if is_running else "open")
+        return cls(id=entry.folder, status=status, **facts, **results)
+
 
 class SessionList(Printed):
     """What `loop sessions list --json` prints, oldest session first."""
@@ -237,23 +253,7 @@ class SessionList(Printed):
 def list_sessions(target: Path | None) -> SessionList:
     """All sessions of a project, oldest first; without results where a session has not ended or is damaged."""
     root = find_project(target, Path.cwd()).sessions
-    lines = []
-    for entry in index.entries(root):
-        row = entry.row
-        if row is None:
-            lines.append(SessionLine(id=entry.folder, status="damaged", reason=entry.problem))
-            continue
-        results: dict[str, Any] = {}
-        if row.status is not None or row.recorded:
-            # The report of an imported session may state no cost.
-            usd = row.usd if row.charges or not row.recorded else None
-            fastest = f"{row.fastest[1]} {say.speedup_text(row.fastest[0])}" if row.fastest else None
-            results = {"grade": row.grade or None, "seconds": row.seconds, "usd": usd, "fastest": fastest}
-        facts = {"target": row.target, "plan": row.plan, "device": row.device, "reason": entry.problem}
-        is_running = row.status is None and is_locked(root / entry.folder / sessions.LOCK)
-        status = "recorded" if row.recorded else row.status or ("running" if is_running else "open")
-        lines.append(SessionLine(id=entry.folder, status=status, **facts, **results))
-    return SessionList(sessions=tuple(lines))
+    return SessionList(sessions=tuple(SessionLine.from_entry(entry, root) for entry in index.entries(root)))
 
 
 def show_session(name: str, target: Path | None) -> recorded.ShownSession | recorded.ShownRecorded:

@@ -104,21 +104,23 @@ class JudgedAnswer(Model):
     agree: bool | None
     """Whether both verdicts are equal; None if one judge gave none."""
 
-
-def judge_answer(task: ForeignTask, name: str, finished: Sequence[Finished], verdict: Verdict) -> JudgedAnswer:
-    """Our verdict on answer `name`, from finished steps, beside the evaluator's (`verdict`)."""
-    outputs = outputs_of(finished, MeasureOutput)
-    ratios = [m.ratio for output in outputs for m in output.measurements if m.variant == name]
-    our_verdict = gate_verdict_on(name, finished)
-    return JudgedAnswer(
-        answer=name,
-        ours=our_verdict.verdict,
-        ours_why=our_verdict.why,
-        ratio=min(ratios, default=None) if not our_verdict.why else None,
-        theirs=verdict,
-        causes=tuple(explain_disagreement(task, our_verdict, verdict)),
-        agree=verdicts_agree(our_verdict.verdict, verdict),
-    )
+    @classmethod
+    def from_steps(
+        cls, task: ForeignTask, name: str, finished: Sequence[Finished], verdict: Verdict
+    ) -> "JudgedAnswer":
+        """Our verdict on answer `name`, from finished steps, beside the evaluator's (`verdict`)."""
+        outputs = outputs_of(finished, MeasureOutput)
+        ratios = [m.ratio for output in outputs for m in output.measurements if m.variant == name]
+        our_verdict = gate_verdict_on(name, finished)
+        return cls(
+            answer=name,
+            ours=our_verdict.verdict,
+            ours_why=our_verdict.why,
+            ratio=min(ratios, default=None) if not our_verdict.why else None,
+            theirs=verdict,
+            causes=tuple(explain_disagreement(task, our_verdict, verdict)),
+            agree=verdicts_agree(our_verdict.verdict, verdict),
+        )
 
 
 class TwoVerdicts(Printed):
@@ -165,7 +167,7 @@ def judge(request: TaskRequest, screen: Screen) -> tuple[TwoVerdicts, int]:
     judged = []
     for name, answer in zip(names, request.answers, strict=True):
         screen.status(f"{task.format}: its own evaluator")
-        judged.append(judge_answer(task, name, finished, request.ask_evaluator(task, Path(answer))))
+        judged.append(JudgedAnswer.from_steps(task, name, finished, request.ask_evaluator(task, Path(answer))))
     missing = tuple(text for output in outputs_of(finished, MeasureOutput) for text in output.not_exercised)
     return TwoVerdicts(task=task.name, format=task.format, verdicts=tuple(judged), not_exercised=missing), code
 

@@ -128,6 +128,30 @@ class OptionValue(Model):
     note: str
     """The conclusion in words."""
 
+    @classmethod
+    def weigh(cls, option: MachineOption, value_usd: float | None = None) -> "OptionValue":
+        """Expected value of an option, and in words whether it pays. `value_usd`: if it has none."""
+        (low, high), probability = option.usd, option.probability
+        success_usd = option.value_usd if option.value_usd is not None else value_usd
+        expected_usd = None
+        if probability == 0:
+            success_usd = 0.0  # What success is worth does not matter.
+        if success_usd is None:
+            needed = dict.fromkeys(f"${usd / (probability or 1):,.0f}" for usd in option.usd)
+            unknown = "value: success" if probability else "probability and value: their product"
+            note = f"unknown {unknown} has to be worth {' to '.join(needed)}"
+        elif probability is not None:
+            expected_usd = (probability * success_usd - high, probability * success_usd - low)
+            note = "pays only at its lower cost" if expected_usd[1] > 0 else "does not pay even at its lowest cost"
+            note = "pays even at its highest cost" if expected_usd[0] >= 0 else note
+        elif success_usd <= 0 or low > success_usd:
+            note = "unknown probability: it costs more than success is worth, whatever the probability"
+        else:
+            percents = dict.fromkeys(f"{100 * usd / success_usd:.0f}" for usd in option.usd)
+            exception = ", and not at all at its highest cost" if high > success_usd else ""
+            note = f"unknown probability: it pays from a probability of {' to '.join(percents)} %{exception}"
+        return cls(name=option.name, usd=option.usd, expected_usd=expected_usd, note=note)
+
 
 class StopRule(Model):
     """A reason to stop that was agreed in advance."""
@@ -273,33 +297,9 @@ IDLE_SESSIONS = 2  # Sessions in a row without measurable progress that meet the
 NOISE_MARGIN = 0.02  # Growth of a ratio below which it counts as unchanged: `same` needs an interval within 2 %.
 
 
-def weigh_option(option: MachineOption, value_usd: float | None = None) -> OptionValue:
-    """Expected value of an option, and in words whether it pays. `value_usd`: for an option without its own."""
-    (low, high), probability = option.usd, option.probability
-    success_usd = option.value_usd if option.value_usd is not None else value_usd
-    expected_usd = None
-    if probability == 0:
-        success_usd = 0.0  # What success is worth does not matter.
-    if success_usd is None:
-        needed = dict.fromkeys(f"${usd / (probability or 1):,.0f}" for usd in option.usd)
-        unknown_text = "unknown value: success" if probability else "unknown probability and value: their product"
-        note = f"{unknown_text} has to be worth {' to '.join(needed)}"
-    elif probability is not None:
-        expected_usd = (probability * success_usd - high, probability * success_usd - low)
-        note = "pays only at its lower cost" if expected_usd[1] > 0 else "does not pay even at its lowest cost"
-        note = "pays even at its highest cost" if expected_usd[0] >= 0 else note
-    elif success_usd <= 0 or low > success_usd:
-        note = "unknown probability: it costs more than success is worth, whatever the probability"
-    else:
-        percents = dict.fromkeys(f"{100 * usd / success_usd:.0f}" for usd in option.usd)
-        exception = ", and not at all at its highest cost" if high > success_usd else ""
-        note = f"unknown probability: it pays from a probability of {' to '.join(percents)} %{exception}"
-    return OptionValue(name=option.name, usd=option.usd, expected_usd=expected_usd, note=note)
-
-
 def weigh_pivot(options: Options | None, rules: Sequence[StopRule]) -> Pivot:
     """Combine stop rules and options. The decision also names options without an expected value."""
-    values = tuple(weigh_option(option, options.value_usd) for option in options.options) if options else ()
+    values = tuple(OptionValue.weigh(option, options.value_usd) for option in options.options) if options else ()
     ranges = {value.name: value.expected_usd for value in values if value.expected_usd is not None}
     best = None  # Its worst case beats every rival's best case, and zero.
     for name, (worst, _) in ranges.items():

@@ -4,7 +4,7 @@ import io
 
 import pytest
 
-from loop.cli.tasks import TwoVerdicts, judge_answer
+from loop.cli.tasks import JudgedAnswer, TwoVerdicts
 from loop.formats.theirs import Verdict
 from loop.model.output import VerifyOutput
 from loop.model.record import Finished
@@ -28,7 +28,7 @@ def verified(**names: tuple[str, ...]) -> Finished:
 )
 def test_both_stand_side_by_side(names: dict[str, tuple[str, ...]], ours: str, same: str, explained: bool) -> None:
     """A disagreement lists possible causes. Without a verdict of ours there is no disagreement."""
-    both = judge_answer(task_of(), "a", [verified(**names)], Verdict(status="right", speedup=1.5))
+    both = JudgedAnswer.from_steps(task_of(), "a", [verified(**names)], Verdict(status="right", speedup=1.5))
     assert explained is bool(both.causes)
     out = io.StringIO()
     TwoVerdicts(task="t", format="f", verdicts=(both,)).show(Screen(out))
