@@ -20,6 +20,7 @@ from loop.report.templates import markdown_environment
 BEGIN = "<!-- loop: begin. `loop agents install` writes what follows anew -->"
 END = "<!-- loop: end -->"
 TEMPLATES = markdown_environment(shipped("templates") / "agents")
+TEMPLATES.globals |= {"begin": Markdown(BEGIN), "end": Markdown(END)}
 
 
 def skill_text() -> str:
@@ -40,8 +41,6 @@ def skill_text() -> str:
         return texts
 
     return TEMPLATES.get_template("SKILL.md.j2").render(
-        begin=Markdown(BEGIN),
-        end=Markdown(END),
         version=__version__,
         look=examples("status", "kernels list", "targets inspect", "plan next"),
         start=examples("init"),
@@ -56,8 +55,7 @@ def skill_text() -> str:
 
 def agents_section(skill_path: Path) -> str:
     """The section of AGENTS.md. `skill_path`: the skill, relative to AGENTS.md."""
-    values = {"begin": Markdown(BEGIN), "end": Markdown(END), "skill": Markdown(skill_path.as_posix())}
-    return TEMPLATES.get_template("AGENTS.md.j2").render(values)
+    return TEMPLATES.get_template("AGENTS.md.j2").render(skill=Markdown(skill_path.as_posix()))
 
 
 SKILL_PATHS = (Path(".agents/skills/loop/SKILL.md"), Path(".claude/skills/loop/SKILL.md"))
