@@ -3,7 +3,7 @@
 import contextlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -86,52 +86,78 @@ class BenchAnswer(Printed):
     steps: tuple[Finished, ...]
     explanations: tuple[Explanation, ...] = ()
     """Why and where variants are wrong, one entry per wrong variant."""
-    _repeat_options: tuple[str, ...] = PrivateAttr(())
-    """Options of the command that repeats a failure on the same inputs."""
+    _request: BenchRequest = PrivateAttr()
 
     def show(self, screen: Screen) -> None:
-        """Print the steps' results, and the command that repeats a failure."""
-        show_findings(self.steps, self._repeat_options, screen)
-
-
-def run_step(request: BenchRequest, screen: Screen) -> tuple[BenchAnswer, int]:
-    """`loop run step`: run one action as a pattern of one step, usually as a job of a session elsewhere. Raises
-    UsageError for an unknown action, arguments that are no JSON object, and a missing folder for samples."""
-    action, samples = request.action, request.samples
-    if action not in ACTIONS:
-        raise UsageError(f"no action {action!r}", hint=did_you_mean(action, list(ACTIONS)))
-    if samples is not None and not samples.absolute().parent.is_dir():
-        raise UsageError(f"--samples {samples}: no such folder", hint=f"mkdir -p {samples.parent}")
-    arguments: Any = None
-    with contextlib.suppress(ValueError):
-        arguments = json.loads(request.arguments)
-    if not isinstance(arguments, dict):
-        hint = """--with '{"seeds": 2}'"""
-        raise UsageError(f"--with {request.arguments!r}: expected a JSON object", hint=hint)
-    sets = [*request.workloads, *request.checks]
-    setting = settings.with_stated_workloads(settings.read_setting(request.target), sets)
-    limits = {"budget_s": request.budget_s, "limit_s": request.limit_s}
-    step = Step(id="step", title=action, action=action, arguments=arguments, **limits)
-    pattern_texts = {"title": action, "problem": action, "use_when": (action,)}
-    minutes = TimeBudget(minutes=request.limit_s / 60)
-    pattern = Pattern(format=1, name="step", number=1, estimate=minutes, steps=(step,), **pattern_texts)
-    chosen = choose_device_and_variants(request, setting.target)
-    return run_pattern_alone(setting, pattern, chosen, request, screen)
+        """Print the steps' results, and the command that repeats a failure on the same inputs."""
+        request = self._request
+        options = [word for name in request.workloads for word in ("--workloads", name)]
+        options += ["--device", request.device] if request.device != "auto" else []
+        options += [f"--{name}" for name in ("emulate", "sanitize") if getattr(request, name)]
+        options += ["--threads", str(request.threads)] if request.threads else []
+        options += ["--target", str(request.target)] if request.target else []
+        show_findings(self.steps, tuple(options), screen)
 
 
 def run_bench(request: BenchRequest, screen: Screen) -> tuple[BenchAnswer, int]:
-    """`loop kernels ...`, `loop doctor`: run the steps. Returns their results and the exit code."""
-    setting = settings.with_stated_workloads(settings.read_setting(request.target), request.workloads)
-    chosen = choose_device_and_variants(request, setting.target)
+    """`loop kernels ...`, `doctor`, `run step`: run one pattern without a session. Returns the results of its
+    steps, without those skipped for `NOTHING_TO_EXPLAIN`, and the exit code. Raises Untrusted."""
+    setting = settings.read_setting(request.target)
+    setting = settings.with_stated_workloads(setting, [*request.workloads, *request.checks])
+    project, target = setting.project, setting.target
+    chosen, checks = choose_device_and_variants(request, target), tuple(request.checks)
     if request.sanitize and chosen.device == "cpu" and chosen.variants:
         reason = "they look at CUDA variants, on a GPU or under the emulator"
         remark_once(f"not exercised: sanitizers of {', '.join(chosen.variants)}: {reason}")
+    if request.subcommand == "doctor":
+        pattern = setting.patterns["environment-validation"].value
+    elif request.subcommand == "step":
+        pattern = step_pattern(request)
+    else:
+        pattern = bench_pattern(request, target, chosen)
     if request.subcommand == "verify" and not request.workloads:
-        request = replace(request, checks=tuple(setting.target.workloads))
-    pattern = setting.patterns["environment-validation"].value
-    if request.subcommand != "doctor":
-        pattern = bench_pattern(request, setting.target, chosen)
-    return run_pattern_alone(setting, pattern, chosen, request, screen)
+        checks = tuple(target.workloads)
+    # Here, so that a mistyped name is refused before anybody is asked.
+    settings.ask_for_trust(project, screen)
+    plan = Plan(
+        format=1,
+        name=pattern.name,
+        title=pattern.title,
+        patterns=(pattern.name,),
+        workloads=settings.choose_sets(request.workloads, target),
+        checks=checks,
+        budget=TimeBudget(minutes=pattern.estimate.minutes),
+        parameters=chosen.plan_parameters(request),
+    )
+    planned = PlannedPattern(pattern=pattern, planned=True, seconds=60, evidence="prior")
+
+    def session_values(finished: Sequence[Finished]) -> dict[str, object]:
+        """Values that expressions of the pattern read as `session.*`."""
+        variants = (variant for output in outputs_of(finished, ChecksOutput) for variant in output.variants)
+        return {"wrong": any(variant.first_failure for variant in variants)}
+
+    def store(event: WalkEvent) -> WalkEvent:
+        """Write the raw samples of an ended step into the file of `--samples`; the event itself."""
+        if request.samples is not None and isinstance(event, StepEnded):
+            write_samples(request.samples, event.samples)
+        return event
+
+    threads = settings.choose_threads(request.threads)
+    with settings.open_bench(setting, chosen.device, threads, sanitize=request.sanitize) as bench:
+        campaign, folder = make_campaign(executor=request.executor, width=request.width), project.target
+        task = Task(plan, chosen.variants, machine(), request.seed, folder, chosen.emulated, campaign=campaign)
+        if request.subcommand not in ("doctor", "resources"):
+            bench.warm_up()  # torch is imported while the compiler works
+        resolved = ResolvedPlan(plan=plan, patterns=(planned,))
+        walk = Walk(resolved, Context(bench, task), session_values, folders=Folders.for_process(target=folder))
+        ending = drive(walk, Show(screen, printed_skips={(pattern.name, NOTHING_TO_EXPLAIN)}), store)
+    finished = tuple(record for record in walk.finished if record.skipped_because != NOTHING_TO_EXPLAIN)
+    is_passed = all(step.status in ("passed", "skipped") for step in finished)
+    outputs = outputs_of(finished, DebugOutput)
+    explanations = tuple(explanation for output in outputs for explanation in output.explanations)
+    answer = BenchAnswer(status="passed" if is_passed else "failed", steps=finished, explanations=explanations)
+    answer._request = request
+    return answer, ending.exit_code or (ExitCode.OK if is_passed else ExitCode.GATE_FAILED)
 
 
 def choose_device_and_variants(request: BenchRequest, target: Target) -> ChosenVariants:
@@ -181,57 +207,25 @@ def bench_pattern(request: BenchRequest, target: Target, chosen: ChosenVariants)
     return pattern.model_copy(update={"steps": tuple(steps), "title": title})
 
 
-def run_pattern_alone(
-    setting: settings.Setting, pattern: Pattern, chosen: ChosenVariants, request: BenchRequest, screen: Screen
-) -> tuple[BenchAnswer, int]:
-    """Run one pattern without a session. Returns the results of its steps, without those skipped for
-    `NOTHING_TO_EXPLAIN`, and the exit code. Raises Untrusted."""
-    # Here, so that a mistyped name is refused before anybody is asked.
-    settings.ask_for_trust(setting.project, screen)
-    folder = setting.project.target
-    plan = Plan(
-        format=1,
-        name=pattern.name,
-        title=pattern.title,
-        patterns=(pattern.name,),
-        workloads=settings.choose_sets(request.workloads, setting.target),
-        checks=tuple(request.checks),
-        budget=TimeBudget(minutes=pattern.estimate.minutes),
-        parameters=chosen.plan_parameters(request),
-    )
-    planned = PlannedPattern(pattern=pattern, planned=True, seconds=60, evidence="prior")
-
-    def session_values(finished: Sequence[Finished]) -> dict[str, object]:
-        """Values that expressions of the pattern read as `session.*`."""
-        variants = (variant for output in outputs_of(finished, ChecksOutput) for variant in output.variants)
-        return {"wrong": any(variant.first_failure for variant in variants)}
-
-    def store(event: WalkEvent) -> WalkEvent:
-        """Write the raw samples of an ended step into the file of `--samples`; the event itself."""
-        if request.samples is not None and isinstance(event, StepEnded):
-            write_samples(request.samples, event.samples)
-        return event
-
-    threads = settings.choose_threads(request.threads)
-    with settings.open_bench(setting, chosen.device, threads, sanitize=request.sanitize) as bench:
-        job_options = make_campaign(executor=request.executor, width=request.width)
-        task = Task(plan, chosen.variants, machine(), request.seed, folder, chosen.emulated, campaign=job_options)
-        if request.subcommand not in ("doctor", "resources"):
-            bench.warm_up()  # torch is imported while the compiler works
-        resolved = ResolvedPlan(plan=plan, patterns=(planned,))
-        walk = Walk(resolved, Context(bench, task), session_values, folders=Folders.for_process(target=folder))
-        ending = drive(walk, Show(screen, printed_skips={(pattern.name, NOTHING_TO_EXPLAIN)}), store)
-    finished = tuple(record for record in walk.finished if record.skipped_because != NOTHING_TO_EXPLAIN)
-    is_passed = all(step.status in ("passed", "skipped") for step in finished)
-    outputs = outputs_of(finished, DebugOutput)
-    explanations = tuple(explanation for output in outputs for explanation in output.explanations)
-    answer = BenchAnswer(status="passed" if is_passed else "failed", steps=finished, explanations=explanations)
-    options = [word for name in request.workloads for word in ("--workloads", name)]
-    options += ["--device", request.device] if request.device != "auto" else []
-    options += [f"--{name}" for name in ("emulate", "sanitize") if getattr(request, name)]
-    options += ["--threads", str(request.threads)] if request.threads else []
-    answer._repeat_options = (*options, *(["--target", str(request.target)] if request.target else []))
-    return answer, ending.exit_code or (ExitCode.OK if is_passed else ExitCode.GATE_FAILED)
+def step_pattern(request: BenchRequest) -> Pattern:
+    """A pattern whose only step is the request's action. Raises UsageError for an unknown action, arguments that
+    are no JSON object, and a missing folder for samples."""
+    action, samples = request.action, request.samples
+    if action not in ACTIONS:
+        raise UsageError(f"no action {action!r}", hint=did_you_mean(action, list(ACTIONS)))
+    if samples is not None and not samples.absolute().parent.is_dir():
+        raise UsageError(f"--samples {samples}: no such folder", hint=f"mkdir -p {samples.parent}")
+    arguments: Any = None
+    with contextlib.suppress(ValueError):
+        arguments = json.loads(request.arguments)
+    if not isinstance(arguments, dict):
+        hint = """--with '{"seeds": 2}'"""
+        raise UsageError(f"--with {request.arguments!r}: expected a JSON object", hint=hint)
+    limits = {"budget_s": request.budget_s, "limit_s": request.limit_s}
+    step = Step(id="step", title=action, action=action, arguments=arguments, **limits)
+    pattern_texts = {"title": action, "problem": action, "use_when": (action,)}
+    minutes = TimeBudget(minutes=request.limit_s / 60)
+    return Pattern(format=1, name="step", number=1, estimate=minutes, steps=(step,), **pattern_texts)
 
 
 class VariantList(Printed):

@@ -247,7 +247,7 @@ def run_pattern(
     """Run one pattern as a session of its own."""
 
 
-@command("run step", "loop run step kernel.verify --variant cpu --json", work="cli.bench:run_step")
+@command("run step", "loop run step kernel.verify --variant cpu --json", work=BENCH)
 def run_step(
     action: Annotated[str, Argument(help="Name of an action; `make docs` writes docs/reference/actions.md.")],
     arguments: Annotated[str, Option("--with", metavar="JSON", help="Its arguments as JSON.")] = "{}",
