@@ -188,10 +188,9 @@ def keep_or_stop_machine(
     rate_usd, name = machine.usd_per_hour, machine.name
     if rate_usd is None and machine.stop is None:
         return
+    others = [job for job, _ in ssh.list_sent_jobs(name) if job.id != folder.id]
     other_jobs = connection.list_running()
-    for job, _ in ssh.list_sent_jobs(name):
-        if job.id != folder.id and is_locked(job.path / job_files.LOCK):  # It is being sent.
-            other_jobs.append(job.id)
+    other_jobs += [job.id for job in others if is_locked(job.path / job_files.LOCK)]  # Those are being sent.
     if other_jobs:
         screen.say(f"{name} stays: {other_jobs[0]} runs there")
         return

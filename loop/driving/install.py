@@ -25,12 +25,11 @@ TEMPLATES.globals |= {"begin": Markdown(BEGIN), "end": Markdown(END)}
 
 def skill_text() -> str:
     """The text of SKILL.md, for an agent that knows nothing of loop."""
-    rows = []
+    rows, command_by_words = [], {command.words: command for command in ALL}
     for command in ALL:
         if command.mcp:
             needed = [option.name.upper() for option in command.parameters if option.default is Parameter.empty]
             rows.append({"words": " ".join([command.words, *needed]), "line": command.summary})
-    command_by_words = {command.words: command for command in ALL}
 
     def examples(*names: str) -> list[Markdown]:
         """The first example of each command, with `--json` if the command is a tool."""

@@ -323,9 +323,8 @@ def weigh_pivot(options: Options | None, rules: Sequence[StopRule]) -> Pivot:
     elif rules:
         hedge = ", as far as the records tell" if any(rule.holds is None for rule in rules) else ""
         decision = f"No stop rule is met{hedge}. {decision}"
-    question = options.question if options else None
     fields = {"stop": bool(met_rules), "rules": tuple(rules), "options": values}
-    return Pivot(question=question, best=best, decision=decision, **fields)
+    return Pivot(question=options.question if options else None, best=best, decision=decision, **fields)
 
 
 def check_stop_rules(
@@ -406,10 +405,9 @@ def keep_or_stop(context: Context, arguments: KeepTerms) -> RunningAction[KeepOu
     yield from ()
     card, gpu, stop, usd_per_hour = context.task.card, next(iter(context.task.machine.gpus), None), None, 0.0
     rate = rate_for_gpu(card, gpu) if card else None
-    why = "no restart was measured: in no session before was anything compiled and then timed"
-    if card is None or rate is None:
-        why = explain_missing_price(card, gpu) if card else "there is no rate card"
-    else:
+    why = explain_missing_price(card, gpu) if card else "there is no rate card"
+    if card is not None and rate is not None:
+        why = "no restart was measured: in no session before was anything compiled and then timed"
         sessions, waiting, usd_per_hour = context.past.sessions, arguments.waiting, rate.usd_per_hour
         stop = measured_stop(sessions, context.bench.device, card, usd_per_hour, waiting)
     if stop is None:

@@ -36,9 +36,8 @@ SAFE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
 
 def stem(name: str) -> str:
     """File name of the page of `name`, without suffix; a hash if `name` is unsafe as one, or is `index`."""
-    if SAFE_NAME.fullmatch(name) and name.lower() != "index":
-        return name
-    return f"x-{content_hash(name.encode(errors='surrogatepass'))[:16]}"
+    is_safe = SAFE_NAME.fullmatch(name) and name.lower() != "index"
+    return name if is_safe else f"x-{content_hash(name.encode(errors='surrogatepass'))[:16]}"
 
 
 def page_path(section: str, name: str) -> str:
