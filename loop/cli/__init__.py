@@ -1,9 +1,7 @@
 """The command line: parses arguments, calls a command, turns its result into an exit code.
 
 Begin with `commands`: each command is a function with parameters and help. `command` derives help,
-JSON output and MCP tools from that function. Other modules do the work of commands.
-
-Only `main` turns errors into exit codes. A command first ends processes that a killed one left.
+JSON output and MCP tools from that function. Only `main` turns errors into exit codes.
 """
 
 import contextlib
@@ -30,8 +28,7 @@ except KeyboardInterrupt:  # Imports take a third of a second, in which nothing 
 
 __all__ = ("ALL", "app", "call_with_loop_errors", "commands", "main")
 app = build_app()
-WORKERS = "loop.workers.program"
-"""The module that starts processes. Before its import, an interrupt has no process to end."""
+WORKERS = "loop.workers.program"  # Starts processes. Before its import, an interrupt has none to end.
 
 WRONG_PATHS = (errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR)  # The user named them, in an option or a variable.
 
@@ -114,8 +111,7 @@ def _print_error(error: LoopError) -> None:
 
 def call_with_loop_errors(work: Callable[[], Answer]) -> Answer:
     """Call a function and return its result. Turn every exception except BrokenPipeError and Stopped into a
-    LoopError: a machine failure, a mistake of the user, or a bug. A bug's traceback goes to a temporary file,
-    which the hint names."""
+    LoopError. A bug's traceback goes to a temporary file, which the hint names."""
     try:
         return work()
     except BrokenPipeError:

@@ -32,15 +32,12 @@ from loop.steps import setting as settings
 from loop.steps.context import Context, Task
 from loop.steps.spread import write_samples
 
-Status = Literal["passed", "failed"]
-NOTHING_TO_EXPLAIN = "nothing is wrong"
-"""Reason for skipping the step that explains failures. A step skipped for this is not shown at all."""
+NOTHING_TO_EXPLAIN = "nothing is wrong"  # A step that was skipped for this reason is not shown.
 
 
 @dataclass(frozen=True)
 class BenchRequest:
-    """The options of the command; see `loop kernels verify --help` and `loop run step --help`.
-    Fields have the names of its parameters, except the first and `first_failure_only`."""
+    """The options of `loop kernels ...`, `doctor` and `run step`; see their --help."""
 
     subcommand: str
     """The command's last word: verify, check, measure, prove-gate, resources, doctor or step."""
@@ -61,6 +58,7 @@ class BenchRequest:
     action: str = ""
     arguments: str = "{}"
     checks: Sequence[str] = ()
+    """Workload sets that are verified but not timed."""
     budget_s: float = 60
     limit_s: float = 600
     samples: Path | None = None
@@ -75,8 +73,7 @@ class ChosenVariants:
     emulated: tuple[str, ...] = ()
 
     def plan_parameters(self, request: BenchRequest) -> dict[str, bool | int | float | str]:
-        """Values that a step's `when` reads as `plan.*`: whether there are such variants, and whether
-        compute-sanitizer runs."""
+        """Values that a step's `when` reads as `plan.*`."""
         sanitized = request.sanitize and self.device == "cuda"
         return {"variants": bool(self.variants), "emulated": bool(self.emulated), "sanitized": sanitized}
 
@@ -84,78 +81,83 @@ class ChosenVariants:
 class BenchAnswer(Printed):
     """What these commands print with `--json`: the steps, and their common status."""
 
-    status: Status
-    """`failed` if any step did not pass."""
+    status: Literal["passed", "failed"]
+    """`failed` if any step neither passed nor was skipped."""
     steps: tuple[Finished, ...]
     explanations: tuple[Explanation, ...] = ()
     """Why and where variants are wrong, one entry per wrong variant."""
-    _repeat_options: tuple[str, ...] = PrivateAttr(())
-    """Options of the command that repeats a failure on the same inputs."""
+    _request: BenchRequest = PrivateAttr()
 
-    @classmethod
-    def from_steps(cls, request: BenchRequest, steps: Sequence[Finished]) -> "BenchAnswer":
-        """The answer of a command, by its finished steps. It passes if each passed or was skipped."""
-        outputs = outputs_of(steps, DebugOutput)
-        explanations = tuple(explanation for output in outputs for explanation in output.explanations)
-        status: Status = "passed" if all(step.status in ("passed", "skipped") for step in steps) else "failed"
-        answer = cls(status=status, steps=tuple(steps), explanations=explanations)
+    def show(self, screen: Screen) -> None:
+        """Print the steps' results, and the command that repeats a failure on the same inputs."""
+        request = self._request
         options = [word for name in request.workloads for word in ("--workloads", name)]
         options += ["--device", request.device] if request.device != "auto" else []
         options += [f"--{name}" for name in ("emulate", "sanitize") if getattr(request, name)]
         options += ["--threads", str(request.threads)] if request.threads else []
         options += ["--target", str(request.target)] if request.target else []
-        answer._repeat_options = tuple(options)
-        return answer
-
-    def show(self, screen: Screen) -> None:
-        """Print the steps' results, and the command that repeats a failure."""
-        show_findings(self.steps, self._repeat_options, screen)
-
-
-def doctor(request: BenchRequest, screen: Screen) -> tuple[BenchAnswer, int]:
-    """`loop doctor`: run the environment pattern alone. Returns its results and the exit code."""
-    setting = settings.read_setting(request.target)
-    pattern = setting.patterns["environment-validation"].value
-    chosen = choose_device_and_variants(request, setting.target)
-    return run_pattern_alone(setting, pattern, chosen, request, screen)
-
-
-def run_step(request: BenchRequest, screen: Screen) -> tuple[BenchAnswer, int]:
-    """`loop run step`: run one action as a pattern of one step, usually as a job of a session elsewhere. Raises
-    UsageError for an unknown action, arguments that are no JSON object, and a missing folder for samples."""
-    action, samples = request.action, request.samples
-    if action not in ACTIONS:
-        raise UsageError(f"no action {action!r}", hint=did_you_mean(action, list(ACTIONS)))
-    if samples is not None and not samples.absolute().parent.is_dir():
-        raise UsageError(f"--samples {samples}: no such folder", hint=f"mkdir -p {samples.parent}")
-    arguments: Any = None
-    with contextlib.suppress(ValueError):
-        arguments = json.loads(request.arguments)
-    if not isinstance(arguments, dict):
-        hint = """--with '{"seeds": 2}'"""
-        raise UsageError(f"--with {request.arguments!r}: expected a JSON object", hint=hint)
-    sets = [*request.workloads, *request.checks]
-    setting = settings.with_stated_workloads(settings.read_setting(request.target), sets)
-    limits = {"budget_s": request.budget_s, "limit_s": request.limit_s}
-    step = Step(id="step", title=action, action=action, arguments=arguments, **limits)
-    pattern_texts = {"title": action, "problem": action, "use_when": (action,)}
-    minutes = TimeBudget(minutes=request.limit_s / 60)
-    pattern = Pattern(format=1, name="step", number=1, estimate=minutes, steps=(step,), **pattern_texts)
-    chosen, checks = choose_device_and_variants(request, setting.target), tuple(request.checks)
-    return run_pattern_alone(setting, pattern, chosen, request, screen, checks)
+        show_findings(self.steps, tuple(options), screen)
 
 
 def run_bench(request: BenchRequest, screen: Screen) -> tuple[BenchAnswer, int]:
-    """`loop kernels ...`: run the steps. Returns their results and the exit code."""
-    setting = settings.with_stated_workloads(settings.read_setting(request.target), request.workloads)
-    chosen = choose_device_and_variants(request, setting.target)
+    """`loop kernels ...`, `doctor`, `run step`: run one pattern without a session. Returns the results of its
+    steps, without those skipped for `NOTHING_TO_EXPLAIN`, and the exit code. Raises Untrusted."""
+    setting = settings.read_setting(request.target)
+    setting = settings.with_stated_workloads(setting, [*request.workloads, *request.checks])
+    project, target = setting.project, setting.target
+    chosen, checks = choose_device_and_variants(request, target), tuple(request.checks)
     if request.sanitize and chosen.device == "cpu" and chosen.variants:
         reason = "they look at CUDA variants, on a GPU or under the emulator"
         remark_once(f"not exercised: sanitizers of {', '.join(chosen.variants)}: {reason}")
-    pattern = bench_pattern(request, setting.target, chosen)
-    has_all_workloads = request.subcommand == "verify" and not request.workloads
-    checks = tuple(setting.target.workloads) if has_all_workloads else ()
-    return run_pattern_alone(setting, pattern, chosen, request, screen, checks)
+    if request.subcommand == "doctor":
+        pattern = setting.patterns["environment-validation"].value
+    elif request.subcommand == "step":
+        pattern = step_pattern(request)
+    else:
+        pattern = bench_pattern(request, target, chosen)
+    if request.subcommand == "verify" and not request.workloads:
+        checks = tuple(target.workloads)
+    # Here, so that a mistyped name is refused before anybody is asked.
+    settings.ask_for_trust(project, screen)
+    plan = Plan(
+        format=1,
+        name=pattern.name,
+        title=pattern.title,
+        patterns=(pattern.name,),
+        workloads=settings.choose_sets(request.workloads, target),
+        checks=checks,
+        budget=TimeBudget(minutes=pattern.estimate.minutes),
+        parameters=chosen.plan_parameters(request),
+    )
+    planned = PlannedPattern(pattern=pattern, planned=True, seconds=60, evidence="prior")
+
+    def session_values(finished: Sequence[Finished]) -> dict[str, object]:
+        """Values that expressions of the pattern read as `session.*`."""
+        variants = (variant for output in outputs_of(finished, ChecksOutput) for variant in output.variants)
+        return {"wrong": any(variant.first_failure for variant in variants)}
+
+    def store(event: WalkEvent) -> WalkEvent:
+        """Write the raw samples of an ended step into the file of `--samples`; the event itself."""
+        if request.samples is not None and isinstance(event, StepEnded):
+            write_samples(request.samples, event.samples)
+        return event
+
+    threads = settings.choose_threads(request.threads)
+    with settings.open_bench(setting, chosen.device, threads, sanitize=request.sanitize) as bench:
+        campaign, folder = make_campaign(executor=request.executor, width=request.width), project.target
+        task = Task(plan, chosen.variants, machine(), request.seed, folder, chosen.emulated, campaign=campaign)
+        if request.subcommand not in ("doctor", "resources"):
+            bench.warm_up()  # torch is imported while the compiler works
+        resolved = ResolvedPlan(plan=plan, patterns=(planned,))
+        walk = Walk(resolved, Context(bench, task), session_values, folders=Folders.for_process(target=folder))
+        ending = drive(walk, Show(screen, printed_skips={(pattern.name, NOTHING_TO_EXPLAIN)}), store)
+    finished = tuple(record for record in walk.finished if record.skipped_because != NOTHING_TO_EXPLAIN)
+    is_passed = all(step.status in ("passed", "skipped") for step in finished)
+    outputs = outputs_of(finished, DebugOutput)
+    explanations = tuple(explanation for output in outputs for explanation in output.explanations)
+    answer = BenchAnswer(status="passed" if is_passed else "failed", steps=finished, explanations=explanations)
+    answer._request = request
+    return answer, ending.exit_code or (ExitCode.OK if is_passed else ExitCode.GATE_FAILED)
 
 
 def choose_device_and_variants(request: BenchRequest, target: Target) -> ChosenVariants:
@@ -181,8 +183,8 @@ def choose_device_and_variants(request: BenchRequest, target: Target) -> ChosenV
 
 
 def bench_pattern(request: BenchRequest, target: Target, chosen: ChosenVariants) -> Pattern:
-    """The shipped pattern of a command, with the user's options as arguments of its steps, without steps that have
-    nothing to do. Raises UsageError for a GPU that is not among the target's `devices`."""
+    """The shipped pattern of a command, with the user's options, without steps that have nothing to do. Raises
+    UsageError for a GPU that is not among the target's `devices`."""
     pattern = read_file(shipped("patterns") / "bench" / f"{request.subcommand}.yaml", Pattern).value
     verify_arguments: dict[str, Any] = {"others_s": 0}  # Skip the sets that the command does not name.
     if request.first_failure_only:
@@ -205,55 +207,25 @@ def bench_pattern(request: BenchRequest, target: Target, chosen: ChosenVariants)
     return pattern.model_copy(update={"steps": tuple(steps), "title": title})
 
 
-def run_pattern_alone(
-    setting: settings.Setting,
-    pattern: Pattern,
-    chosen: ChosenVariants,
-    request: BenchRequest,
-    screen: Screen,
-    checks: tuple[str, ...] = (),
-) -> tuple[BenchAnswer, int]:
-    """Run one pattern without a session. Returns the results of its steps, without those skipped for
-    `NOTHING_TO_EXPLAIN`, and the exit code. `checks`: sets verified but not timed. Raises Untrusted."""
-    # Here, so that a mistyped name is refused before anybody is asked.
-    settings.ask_for_trust(setting.project, screen)
-    folder = setting.project.target
-    plan = Plan(
-        format=1,
-        name=pattern.name,
-        title=pattern.title,
-        patterns=(pattern.name,),
-        workloads=settings.choose_sets(request.workloads, setting.target),
-        checks=checks,
-        budget=TimeBudget(minutes=pattern.estimate.minutes),
-        parameters=chosen.plan_parameters(request),
-    )
-    planned = PlannedPattern(pattern=pattern, planned=True, seconds=60, evidence="prior")
-
-    def session_values(finished: Sequence[Finished]) -> dict[str, object]:
-        """Values that expressions of the pattern read as `session.*`."""
-        variants = (variant for output in outputs_of(finished, ChecksOutput) for variant in output.variants)
-        return {"wrong": any(variant.first_failure for variant in variants)}
-
-    def store(event: WalkEvent) -> WalkEvent:
-        """Write the raw samples of an ended step into the file of `--samples`; the event itself."""
-        if request.samples is not None and isinstance(event, StepEnded):
-            write_samples(request.samples, event.samples)
-        return event
-
-    threads = settings.choose_threads(request.threads)
-    with settings.open_bench(setting, chosen.device, threads, sanitize=request.sanitize) as bench:
-        job_options = make_campaign(executor=request.executor, width=request.width)
-        task = Task(plan, chosen.variants, machine(), request.seed, folder, chosen.emulated, campaign=job_options)
-        if request.subcommand not in ("doctor", "resources"):
-            bench.warm_up()  # torch is imported while the compiler works
-        resolved = ResolvedPlan(plan=plan, patterns=(planned,))
-        walk = Walk(resolved, Context(bench, task), session_values, folders=Folders.for_process(target=folder))
-        ending = drive(walk, Show(screen, printed_skips={(pattern.name, NOTHING_TO_EXPLAIN)}), store)
-    finished = tuple(record for record in walk.finished if record.skipped_because != NOTHING_TO_EXPLAIN)
-    answer = BenchAnswer.from_steps(request, finished)
-    code = ExitCode.GATE_FAILED if answer.status == "failed" else ExitCode.OK
-    return answer, ending.exit_code or code
+def step_pattern(request: BenchRequest) -> Pattern:
+    """A pattern whose only step is the request's action. Raises UsageError for an unknown action, arguments that
+    are no JSON object, and a missing folder for samples."""
+    action, samples = request.action, request.samples
+    if action not in ACTIONS:
+        raise UsageError(f"no action {action!r}", hint=did_you_mean(action, list(ACTIONS)))
+    if samples is not None and not samples.absolute().parent.is_dir():
+        raise UsageError(f"--samples {samples}: no such folder", hint=f"mkdir -p {samples.parent}")
+    arguments: Any = None
+    with contextlib.suppress(ValueError):
+        arguments = json.loads(request.arguments)
+    if not isinstance(arguments, dict):
+        hint = """--with '{"seeds": 2}'"""
+        raise UsageError(f"--with {request.arguments!r}: expected a JSON object", hint=hint)
+    limits = {"budget_s": request.budget_s, "limit_s": request.limit_s}
+    step = Step(id="step", title=action, action=action, arguments=arguments, **limits)
+    pattern_texts = {"title": action, "problem": action, "use_when": (action,)}
+    minutes = TimeBudget(minutes=request.limit_s / 60)
+    return Pattern(format=1, name="step", number=1, estimate=minutes, steps=(step,), **pattern_texts)
 
 
 class VariantList(Printed):

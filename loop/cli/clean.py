@@ -54,8 +54,7 @@ class LeftBehind(Printed):
         screen.table(("what", "name", "", "would lose", "why"), rows)
 
 
-Removable = tuple[LeftItem, Callable[[], object]]
-"""An item, and the function that removes it."""
+Removable = tuple[LeftItem, Callable[[], object]]  # An item, and the function that removes it.
 
 
 def removable_worktrees() -> Iterator[Removable]:
@@ -63,29 +62,27 @@ def removable_worktrees() -> Iterator[Removable]:
     for tree in list_worktrees(state_folder() / "worktrees"):
         edits_text = ""
         state, reason = _worktree_state(tree)
-        # A worktree that is needed stays anyway, so git is not asked for its edits.
-        line_count_by_file = {} if state in ("in use", "waits") else tree.uncommitted_edits()
-        if line_count_by_file is None:  # Git cannot tell.
-            edits_text = "edits: not known" if any(tree.root.iterdir()) else ""
-        elif line_count_by_file:
-            lines = say.count(sum(line_count_by_file.values()), "line")
-            edits_text = f"edits: {say.count(len(line_count_by_file), 'file')}, {lines}"
+        if state not in ("in use", "waits"):  # One that is needed stays anyway.
+            line_counts = tree.uncommitted_edits()
+            if line_counts is None and any(tree.root.iterdir()):  # Git cannot tell.
+                edits_text = "edits: not known"
+            elif line_counts:
+                lines = say.count(sum(line_counts.values()), "line")
+                edits_text = f"edits: {say.count(len(line_counts), 'file')}, {lines}"
         path, name = str(tree.root), tree.root.name
         item = LeftItem(kind="worktree", name=name, path=path, state=state, why=reason, loses=edits_text)
         yield item, tree.remove
 
 
 def _worktree_state(tree: Worktree) -> tuple[State, str]:
-    """The state of a worktree, and the reason. A bisection's is named for its process
-    (`bisect-PID-...`); the owner of any other is a session."""
+    """The state of a worktree, and the reason. Its owner is a session, or a bisection (`bisect-PID-...`)."""
     if bisection := re.match(r"bisect-(\d+)\b", tree.root.name):
         if psutil.pid_exists(int(bisection[1])):
             return "in use", f"process {bisection[1]} bisects"
         return "left over", "its bisection was killed"
-    owner = tree.owner
-    if owner is None:
+    if tree.owner is None:
         return "unknown", "it does not say whose it is"
-    session = SessionFolder(owner)
+    session = SessionFolder(tree.owner)
     if not (session.path / HEAD).is_file():
         return "left over", f"its session is gone: {session.path}"
     if is_locked(session.path / LOCK):
@@ -114,9 +111,8 @@ def clean(
     names: Sequence[str] = (), *, cache: bool = False, yes: bool = False, screen: Screen, as_json: bool = False
 ) -> int:
     """List worktrees (or caches), ask, and remove the left-over ones. `yes`: do not ask; `as_json`: neither, and
-    without `yes` nothing is removed. `names`: remove only these, with their edits; empty: all left over without
-    edits. Returns 1 if removal was agreed to and some stay for their edits. Raises UsageError for an unknown or
-    needed name."""
+    without `yes` nothing is removed. `names`: remove only these, with their edits; empty: all without edits.
+    Returns 1 if some stay for their edits. Raises UsageError for an unknown or needed name."""
     removables = list(removable_caches() if cache else removable_worktrees())
     items = {item.name: item for item, _ in removables}
     for name in names:
@@ -126,13 +122,10 @@ def clean(
             raise UsageError(f"{name} is in use: {items[name].why}", hint="wait for it to end")
         if items[name].state == "waits":
             raise UsageError(f"a session waits for {name}", hint=f"end it: {items[name].why} --decline")
-    left_over = [item for item in items.values() if item.state == "left over"]
-    chosen = [item for item in left_over if not item.loses]
+    left_over = [item for item in items.values() if item.state == "left over" and not names]
+    chosen = [items[name] for name in dict.fromkeys(names)] + [item for item in left_over if not item.loses]
     with_edits = [item for item in left_over if item.loses]
-    if names:
-        chosen, with_edits = [items[name] for name in dict.fromkeys(names)], []
-    count = f"{'cache' if cache else 'worktree'}: {len(chosen)}"
-    is_agreed = yes
+    count, is_agreed = f"{'cache' if cache else 'worktree'}: {len(chosen)}", yes
     if not as_json and items:
         LeftBehind(found=tuple(items.values())).show(screen)
         is_agreed = yes or (bool(chosen) and screen.confirm(f"Remove {count}?"))

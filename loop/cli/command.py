@@ -19,8 +19,7 @@ from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-ON_HOST = "cli.hosts:run_on_host"
-"""Runs a command on another machine, for `--on`. Imported by name, because it imports this module."""
+ON_HOST = "cli.hosts:run_on_host"  # Runs a command elsewhere. By name, because it imports this module.
 HELP = {"help_option_names": ["-h", "--help"]}
 FIRST = (
     *("run session", "init", "trust", "kernels verify", "kernels measure"),
@@ -73,7 +72,7 @@ class Command:
     """Its parameters are the command's options and arguments; its docstring is the help."""
     examples: tuple[str, ...] = ()
     work: str = ""
-    """`module:function` in loop that does the work, as `cli.bench:doctor`; empty: `function` does it itself."""
+    """`module:function` in loop that does the work, as `cli.bench:run_bench`; empty: `function` does it itself."""
     result: str = ""
     """Class of the JSON that the work prints itself; empty: the return type of the work."""
     mcp: McpEffect = ""
@@ -162,8 +161,7 @@ class Command:
 
     def command_line(self, values: Mapping[str, Any]) -> list[str]:
         """The words after `loop` that give these values to the parameters; defaults are left out."""
-        options: list[str] = []
-        arguments: list[str] = []
+        options, arguments = list[str](), list[str]()
         for parameter in self.parameters:
             value, option = values.get(parameter.name), parameter.annotation.__metadata__[0]
             if value is None or value == default_of(parameter):
@@ -173,8 +171,8 @@ class Command:
                 arguments += texts
                 continue
             words = (option.default, *(option.param_decls or ()))  # typer keeps the first flag in `default`.
-            flags = [word for word in words if str(word).startswith("--")]
-            flag = flags[0] if flags else f"--{parameter.name.replace('_', '-')}"
+            words = (*words, f"--{parameter.name.replace('_', '-')}")
+            flag = next(word for word in words if str(word).startswith("--"))
             options += [flag] if value is True else [f"{flag}={text}" for text in texts]
         return [*self.words.split(), *options, *(["--", *arguments] if arguments else [])]
 
@@ -239,15 +237,15 @@ def command(words: str, *examples: str, **fields: Any) -> Callable[[Function], F
 
 
 def import_object(place: str) -> Any:
-    """Import `module:name` from loop, as `cli.bench:doctor`."""
+    """Import `module:name` from loop, as `cli.bench:run_bench`."""
     module, _, name = place.partition(":")
     return getattr(importlib.import_module(f"loop.{module}"), name)
 
 
-def make_request(kind: Callable[..., Request], values: Mapping[str, Any], **others: Any) -> Request:
-    """A dataclass of type `kind`: of `values` those that are its fields, and the fields in `others`."""
-    names = {field.name for field in dataclasses.fields(kind)} - {*others}  # type: ignore[arg-type]
-    return kind(**{name: value for name, value in values.items() if name in names}, **others)
+def make_request(kind: Callable[..., Request], values: Mapping[str, Any]) -> Request:
+    """A dataclass of type `kind`, of the values that are its fields."""
+    names = {field.name for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    return kind(**{name: value for name, value in values.items() if name in names})
 
 
 def default_of(parameter: Parameter) -> Any:
@@ -256,8 +254,7 @@ def default_of(parameter: Parameter) -> Any:
 
 
 def screen_for(*, as_json: bool = False) -> Any:
-    """The process's screen. With --json it hides messages, unless stderr is a terminal, or a parent `loop` keeps
-    them (`MESSAGES_VARIABLE`)."""
+    """The process's screen. With --json it hides messages, unless a terminal or a parent `loop` takes them."""
     from loop.report.screen import MESSAGES_VARIABLE, Screen
 
     return Screen(is_quiet=as_json and not sys.stderr.isatty() and MESSAGES_VARIABLE not in os.environ)

@@ -13,13 +13,11 @@ Yes = Annotated[bool, "Do it without asking."]
 TARGET = "Folder with a target.yaml. Default: this folder; without one here, the bundled target."
 Target = Annotated[Path | None, Option(metavar="FOLDER", help=TARGET)]
 Device = Annotated[Literal["auto", "cpu", "cuda"], "Where to run."]
-ONLY = "Only this variant; may be repeated."
-Variants = Annotated[Words, Option("--variant", metavar="NAME", help=ONLY)]
+Variants = Annotated[Words, Option("--variant", metavar="NAME", help="Only this variant; may be repeated.")]
 Threads = Annotated[int | None, "CPU threads of each process. Default: all cores but one."]
 Seed = Annotated[int, "Seed of all inputs."]
 SETS = "A workload set, or one workload by its sizes, as in 'B=1 H=2 S=65 D=64'; may be repeated."
 Sets = Annotated[Words, Option(metavar="NAME", help=SETS)]
-Printing = Literal["md", "html", "json", "summary"]
 Form = Annotated[str | None, Option("--format", help="Read the task as this format. Default: recognised.")]
 Evaluator = Annotated[Path | None, Option(metavar="DIR", help="Checkout of the evaluator of the task's format.")]
 Hypothesis = Annotated[str, Option(help="What you think is wrong and have changed.", envvar="LOOP_HYPOTHESIS")]
@@ -28,21 +26,16 @@ KeepHost = Annotated[bool, Option("--keep-host", help="With --on: leave that mac
 JOBS = "Spread work over GPUs as jobs, `--width` at a time: local, ssh, ray or slurm."
 Executor = Annotated[str, Option(metavar="NAME", help=JOBS)]
 Width = Annotated[int, Option(help="Candidates, or jobs of --executor, at a time.", min=1, max=256)]
-PLAN = "Name of a plan; see `loop plan list`. Default: baseline."
-RESUME = "Go on with this session (an id, or last)."
-Resume = Annotated[str | None, Option(metavar="ID", help=RESUME)]
-PATTERN = "Name of a pattern; see `loop patterns list`."
-PatternName = Annotated[str, Argument(metavar="NAME", help=PATTERN)]
-SESSION = "An id, its beginning, or last."
+Resume = Annotated[str | None, Option(metavar="ID", help="Go on with this session (an id, or last).")]
+PatternName = Annotated[str, Argument(metavar="NAME", help="Name of a pattern; see `loop patterns list`.")]
 IDS = "Two or more: ids, beginnings of ids, last, last~1."
-SessionName = Annotated[str, Argument(metavar="ID", help=SESSION)]
+SessionName = Annotated[str, Argument(metavar="ID", help="An id, its beginning, or last.")]
 HostName = Annotated[str, Argument(metavar="HOST", help="Name in hosts.yaml.")]
 VARIANTS = "Names of variants. Default: all that run on the device."
 PROPOSER = "'CMD {brief} {workdir}', claude, codex, tuner or person (pauses): who proposes changes."
 PROBE_LIMIT = "A commit that takes longer is skipped. Default: 600."
 PYTHON = "Interpreter that has what it needs."
-BENCH = "cli.bench:run_bench"
-"""What does the work of `loop kernels ...`; the command's last word is the request's `subcommand`."""
+BENCH = "cli.bench:run_bench"  # Does the work of `loop kernels ...`; `subcommand` is its last word.
 
 
 def bench_options(
@@ -182,7 +175,7 @@ def kernels_header() -> None:
     """Print the path of the C header that a kernel includes."""
 
 
-@command("mcp", "loop mcp", "claude mcp add loop -- loop mcp", work="driving:serve", has_json=False)
+@command("mcp", "loop mcp", "claude mcp add loop -- loop mcp", work="driving.server:serve", has_json=False)
 def mcp() -> None:
     """Serve loop's commands to an agent, as tools of the Model Context Protocol on stdin and stdout.
 
@@ -221,7 +214,7 @@ def agents_install(
     shared=session_options,
 )
 def run_session(
-    plan: Annotated[str | None, Argument(help=PLAN)] = None,
+    plan: Annotated[str | None, Argument(help="Name of a plan; see `loop plan list`. Default: baseline.")] = None,
     target: Target = None,
     budget_minutes: Annotated[float | None, "Stop in time to report; counts all runs."] = None,
     ai_usd: Annotated[float | None, "What AI cost in dollars, where nothing measures it."] = None,
@@ -254,7 +247,7 @@ def run_pattern(
     """Run one pattern as a session of its own."""
 
 
-@command("run step", "loop run step kernel.verify --variant cpu --json", work="cli.bench:run_step")
+@command("run step", "loop run step kernel.verify --variant cpu --json", work=BENCH)
 def run_step(
     action: Annotated[str, Argument(help="Name of an action; `make docs` writes docs/reference/actions.md.")],
     arguments: Annotated[str, Option("--with", metavar="JSON", help="Its arguments as JSON.")] = "{}",
@@ -275,7 +268,7 @@ def run_step(
     """
 
 
-@command("doctor", "loop doctor --device cuda", work="cli.bench:doctor", mcp="starts")
+@command("doctor", "loop doctor --device cuda", work=BENCH, mcp="starts")
 def doctor(target: Target = None, device: Device = "auto") -> None:
     """Check the environment; name what mends each failure."""
 
@@ -347,7 +340,7 @@ def kernels_prove_gate() -> None:
     "loop optimize --proposer claude --max-usd 5",
     "loop optimize my-kernel --proposer './propose.sh {brief}' --max-minutes 60",
     "loop optimize 23_Softmax.py --variant mine.py --proposer codex --stall 5",
-    work="cli.requests:start_campaign",
+    work="cli.requests:start_session",
     mcp="starts",
     result="SessionAnswer",
     shared=session_options,
@@ -456,7 +449,7 @@ def clean(
 )
 def report(
     session_id: SessionName = "last",
-    form: Annotated[Printing, Option("--format", help="How to print it.")] = "md",
+    form: Annotated[Literal["md", "html", "json", "summary"], Option("--format", help="How to print it.")] = "md",
     output: Annotated[Path | None, "Write this file instead; a report's figures beside it."] = None,
     target: Target = None,
     limit: Annotated[int, Option(help="Of a summary, in bytes.", min=1500)] = 65_536,

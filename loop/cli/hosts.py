@@ -10,9 +10,7 @@ import os
 import re
 import shlex
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -59,35 +57,31 @@ START_LIMIT_S = 600.0  # Seconds for a machine to answer after its `start:`.
 
 def follow_job(job: str, screen: Screen, *, cancel: bool) -> int:
     """Follow a job that was sent away, by its id, prefix or `last`, as `follow` does; returns its exit code.
-    `cancel`: end it first. Raises UsageError unless exactly one matches."""
+    `cancel`: end it first; 0 is returned at once if another process follows it, and so will bring back its
+    results. Raises UsageError unless exactly one matches."""
     jobs = {folder.id: (folder, sent) for folder, sent in ssh.list_sent_jobs()}
     matches = [*jobs][-1:] if job == "last" else [name for name in jobs if name.startswith(job)]
     if len(matches) != 1:
         message = "no job is away" if job == "last" else f"no job {job!r} is on another machine"
         raise UsageError(message, hint=f"there are {', '.join(jobs)}" if jobs else "loop hosts")
-    return follow(*jobs[matches[0]], screen, cancel=cancel)
-
-
-def follow(
-    folder: JobFolder, sent: SentJob, screen: Screen, connection: Connection | None = None, *, cancel: bool = False
-) -> int:
-    """Print the output of a job on another machine until it ends, fetch its results, and return its exit
-    code. Ctrl-C stops following, not the job. `connection`: None opens one. `cancel`: end the job first;
-    0 is returned at once if another process follows it, and so will bring back its results. Raises UsageError if
-    they are here already."""
-    machine = find_host(sent.host)
-    with ExitStack() as stack:
-        if connection is None:
-            connection = stack.enter_context(Connection(machine))
+    folder, sent = jobs[matches[0]]
+    with Connection(find_host(sent.host)) as connection:
         if cancel:
             connection.cancel(folder.id)
         try:
-            stack.enter_context(locked(folder.path / job_files.LOCK))
+            return follow(folder, sent, connection, screen)
         except LockHeld as busy:
             if not cancel:
                 raise
             screen.say(f"job {folder.id} ends; {busy.holder} follows it, and brings back what it made")
             return ExitCode.OK
+
+
+def follow(folder: JobFolder, sent: SentJob, connection: Connection, screen: Screen) -> int:
+    """Print the output of a job on another machine until it ends, fetch its results, and return its exit
+    code. Ctrl-C stops following, not the job. Raises LockHeld if another process follows it."""
+    machine = connection.host
+    with locked(folder.path / job_files.LOCK):
         if folder.exit_code is not None:
             raise UsageError(f"job {folder.id} was brought back", hint="loop sessions list")
         try:
@@ -137,18 +131,34 @@ def _print_output(folder: JobFolder, sent: SentJob, connection: Connection, scre
 def _bring_back(
     folder: JobFolder, sent: SentJob, connection: Connection, screen: Screen, state: str, code: int | None
 ) -> int:
-    """Fetch an ended job's results, remove it there, keep or stop the machine, and return the exit code; 1 also if
-    `stop:` failed. `state`, `code`: as of `Connection.poll`. Raises MachineFailure for a job without exit code (it
-    was lost), and for one that a signal killed."""
+    """Fetch an ended job's sessions and branches, remove it there, keep or stop the machine, and return the exit
+    code; 1 also if `stop:` failed. May be repeated until it succeeds. `state`, `code`: as of `Connection.poll`.
+    Raises MachineFailure for a job without exit code (it was lost), and for one that a signal killed."""
     session_folders: list[Path] = []
+    bundle = folder.path / ssh.BUNDLE_FILE
+    past = [f"{job_files.SESSIONS.rpartition('/')[2]}/{name}" for name in sent.past]
     try:
         if state != "gone":
-            session_folders = _fetch_results(folder, sent, connection, screen, has_ended=code is not None)
+            if sent.root:
+                retry_unreachable(lambda: connection.bundle_branches(folder.id, sent.tree), GIVE_UP_S)
+            retry_unreachable(lambda: connection.fetch_results(folder, past=past), GIVE_UP_S)
+            if code is not None:  # A lost job has no manifest to compare its files with.
+                folder.verify_results(past)
+            session_folders = ssh.import_job_sessions(folder, sent)
     except LoopError:  # Do not stop the machine: its disk may hold the only copy.
         retry = f"its results are not here; try again: loop jobs follow {folder.id}"
         screen.say(f"{sent.host} STILL RUNS AND COSTS: {retry}")
         screen.say(f"  give them up: loop hosts stop {sent.host}")
         raise
+    for session in session_folders:
+        screen.say(f"brought back from {sent.host}: {os.path.relpath(session)}")
+    if state != "gone" and sent.root and bundle.exists():
+        try:
+            branches = fetch_session_branches(Path(sent.root), bundle)
+            if branches:
+                screen.say(f"branches from {sent.host}: {', '.join(branches)}")
+        except LoopError as error:  # Nothing is lost: the session's folder has the patch.
+            screen.say(f"{error.message}; the branches are in {bundle}")
     write_atomic(folder.path / job_files.EXIT_CODE, str(ExitCode.PAUSED if code is None else code))
     connection.remove(folder.id)
     has_stop_failed = False
@@ -168,32 +178,6 @@ def _bring_back(
     return code or (ExitCode.GATE_FAILED if has_stop_failed else ExitCode.OK)
 
 
-def _fetch_results(
-    folder: JobFolder, sent: SentJob, connection: Connection, screen: Screen, *, has_ended: bool
-) -> list[Path]:
-    """Copy the job's sessions and branches to this machine; may be repeated. Returns the sessions' folders.
-    `has_ended`: False for a job that was lost: it has no manifest to compare its files with."""
-    if sent.root:
-        retry_unreachable(lambda: connection.bundle_branches(folder.id, sent.tree), GIVE_UP_S)
-    past = [f"{job_files.SESSIONS.rpartition('/')[2]}/{name}" for name in sent.past]
-    retry_unreachable(lambda: connection.fetch_results(folder, past=past), GIVE_UP_S)
-    if has_ended:
-        folder.verify_results(past)
-    session_folders = ssh.import_job_sessions(folder, sent)
-    for session in session_folders:
-        screen.say(f"brought back from {sent.host}: {os.path.relpath(session)}")
-    bundle = folder.path / ssh.BUNDLE_FILE
-    if sent.root and bundle.exists():
-        try:
-            branches = fetch_session_branches(Path(sent.root), bundle)
-        except LoopError as error:  # Nothing is lost: the session's folder has the patch.
-            screen.say(f"{error.message}; the branches are in {bundle}")
-        else:
-            if branches:
-                screen.say(f"branches from {sent.host}: {', '.join(branches)}")
-    return session_folders
-
-
 def keep_or_stop_machine(
     folder: JobFolder, sent: SentJob, connection: Connection, session_folders: list[Path], screen: Screen
 ) -> None:
@@ -204,10 +188,9 @@ def keep_or_stop_machine(
     rate_usd, name = machine.usd_per_hour, machine.name
     if rate_usd is None and machine.stop is None:
         return
+    others = [job for job, _ in ssh.list_sent_jobs(name) if job.id != folder.id]
     other_jobs = connection.list_running()
-    for job, _ in ssh.list_sent_jobs(name):
-        if job.id != folder.id and is_locked(job.path / job_files.LOCK):  # It is being sent.
-            other_jobs.append(job.id)
+    other_jobs += [job.id for job in others if is_locked(job.path / job_files.LOCK)]  # Those are being sent.
     if other_jobs:
         screen.say(f"{name} stays: {other_jobs[0]} runs there")
         return
@@ -225,26 +208,25 @@ def keep_or_stop_machine(
             screen.say(f"  {line}")
     if decision == "keep" or sent.keep_host:
         screen.say(f"{name} is kept" + (f"; stop it then: loop hosts stop {name}" if machine.stop else ""))
+    elif machine.stop is None:
+        screen.say(f"{name} goes on costing money: hosts.yaml has no `stop:` for it; stop it yourself")
     else:
         stop_machine(machine, screen)
 
 
 def stop_machine(machine: Host, screen: Screen) -> None:
-    """Run the machine's `stop:` command; without one, only say so. Raises WorkFailed if it fails."""
-    if (stop := machine.stop) is None:
-        screen.say(f"{machine.name} goes on costing money: hosts.yaml has no `stop:` for it; stop it yourself")
-        return
-    screen.say(f"stopping {machine.name}: {stop}")
-    try:
-        run_machine_command(stop)
-    except LoopError as error:
-        raise WorkFailed(warn_of_cost(machine, error.message), f"stop it yourself: {stop}") from error
-    screen.say(f"{machine.name} is stopped")
-
-
-def warn_of_cost(machine: Host, why: str) -> str:
-    """The error message for a machine that should be stopped and still runs. `why`: the reason."""
-    return f"{machine.name} STILL RUNS AND COSTS {machine.cost_text or 'money'}: {why}"
+    """Run the machine's `stop:` command. Raises WorkFailed if it has none, or fails: it goes on costing."""
+    reason, hint = f"{hosts_path()} has no `stop:` for it", "stop it yourself"
+    if machine.stop is not None:
+        screen.say(f"stopping {machine.name}: {machine.stop}")
+        try:
+            run_machine_command(machine.stop)
+        except LoopError as error:
+            reason, hint = error.message, f"stop it yourself: {machine.stop}"
+        else:
+            screen.say(f"{machine.name} is stopped")
+            return
+    raise WorkFailed(f"{machine.name} STILL RUNS AND COSTS {machine.cost_text or 'money'}: {reason}", hint)
 
 
 def run_machine_command(command: str) -> None:
@@ -257,9 +239,8 @@ def run_machine_command(command: str) -> None:
 
 
 def run_on_host(command: Command, values: Mapping[str, Any], screen: Screen) -> int:
-    """Run a command on the `--on` machine: send the project, start a job, follow it. Returns its exit
-    code. `values`: parameter of the command to its value. Raises LockHeld while an earlier job of the project
-    still has results there."""
+    """Run a command on the `--on` machine: send the project, start a job, follow it. Returns its exit code.
+    Raises LockHeld while an earlier job of the project still has results there."""
     if not values.get("on"):
         raise UsageError("--keep-host is for the machine that --on names", hint="--on HOST --keep-host")
     setting = trusted_setting(values.get("target"), screen)
@@ -267,73 +248,112 @@ def run_on_host(command: Command, values: Mapping[str, Any], screen: Screen) -> 
     if trust.read_origin(project.target):
         raise UsageError("--on: a task of another format is judged here only", "loop targets inspect TASK")
     machine = find_host(str(values["on"]))
-    if values.get("resume"):  # The other machine trusts what is allowed here.
+    if values.get("resume"):
         resumed = sessions.find_session(project.sessions, values["resume"])
         ask_for_session_trust(resumed.path, resumed.head(), setting, screen)
-    shipment = _Shipment.from_project(project, resumed)
-    if unfetched := unfetched_job(machine, project.sessions, shipment.tree, resumed):
+    # The bundled target is sent only from a source checkout of loop: elsewhere nobody edits it.
+    is_sent = not project.bundled or (PACKAGE.parent / "pyproject.toml").is_file()
+    root = (root_of(project.target) or project.target).resolve() if is_sent else None
+    files = list_project_files(root, project.sessions) if root else []
+    if unfetched := unfetched_job(machine, project.sessions, tree_name(root), resumed):
         raise ssh.tree_in_use_error(machine.name, unfetched.id)
     lock_folder = state_folder() / "trees"
     lock_folder.mkdir(parents=True, exist_ok=True)
     with connection_to(machine, screen) as connection:
         # Two commands must not send the same project to one machine at a time.
-        with locked(lock_folder / f"{machine.name}-{shipment.tree}"):
-            folder, sent = _send_job(command, values, shipment, connection)
+        with locked(lock_folder / f"{machine.name}-{tree_name(root)}"):
+            folder, sent = _send_job(command, values, project, root, files, resumed, connection)
         screen.say(f"on {machine.name}: job {folder.id}")
-        return follow(folder, sent, screen, connection)
+        return follow(folder, sent, connection, screen)
+
+
+def list_project_files(root: Path, sessions_folder: Path) -> list[Path]:
+    """The files of a checkout that are sent: without what git ignores, and without sessions, which are sent
+    separately. Raises UsageError if they exceed `LARGEST_BYTES`."""
+    session_folders = {head.parent for head in sessions_folder.glob(f"*/{sessions.HEAD}")}
+    paths = [root / name for name in list_files_to_send(root)]
+    files = [path for path in paths if session_folders.isdisjoint(path.parents)]
+    size_bytes = sum(os.lstat(path).st_size for path in files)
+    if size_bytes > LARGEST_BYTES:
+        size = f"{size_bytes >> 20} MiB would be sent, more than {LARGEST_BYTES >> 20}"
+        raise UsageError(f"{root}: {size}", hint="name what nobody needs there in .gitignore")
+    return files
+
+
+def tree_name(root: Path | None) -> str:
+    """Name of a checkout's folder on the other machine. Two machines that send there use different folders."""
+    if root is None:
+        return "none"
+    machine_ids = [read_text(Path(file)).strip() for file in MACHINE_IDS]
+    machine = next(filter(None, machine_ids), os.uname().nodename)
+    safe_name = re.sub("[^A-Za-z0-9]", "-", root.name)[:40] or "root"
+    return f"{safe_name}-{content_hash([machine, str(root)])[:12]}"
 
 
 def _send_job(
-    command: Command, values: Mapping[str, Any], shipment: "_Shipment", connection: Connection
+    command: Command,
+    values: Mapping[str, Any],
+    project: Project,
+    root: Path | None,
+    files: Sequence[Path],
+    resumed: SessionFolder | None,
+    connection: Connection,
 ) -> tuple[JobFolder, SentJob]:
-    """Send the project and its sessions, and start the command there as a job. Returns the job, and where it was
-    sent. Raises UsageError without disk space, LockHeld while a job of this project runs."""
+    """Send a project and its sessions, and start the command there as a job. `root`: the git checkout around the
+    project, else its folder; None for the bundled target, which the other machine has. `files`: of `root`.
+    `resumed`: the session that goes on there. Returns the job, and where it was sent. Raises UsageError without
+    disk space, LockHeld while a job of this project runs."""
     home, free_kb = connection.check_ready()
-    needed_kb = (shipment.size_bytes >> 10) + SPARE_KB
+    needed_kb = (sum(os.lstat(path).st_size for path in files) >> 10) + SPARE_KB
     if free_kb < needed_kb:
         message = f"{connection.name} has {free_kb >> 10} MiB free; {needed_kb >> 10} are needed"
         raise UsageError(message, f"free some there: {connection.ssh_command} 'du -sh {ssh.LOOP_FOLDER}/*'")
-    project, past, root = shipment.project, shipment.past_sessions, shipment.root or PACKAGE
-    git_config = git_config_to_send(shipment.root) if shipment.root else ""
+    tree, here, git_config = tree_name(root), Path.cwd().resolve(), git_config_to_send(root) if root else ""
+    # The sessions that are sent: the resumed one, the newest, and older ones that `loop` still reads.
+    newest = sessions.list_sessions(project.sessions)[-SENT_SESSIONS:]
+    ids = {*sessions_needed(project.sessions), *(session.id for session in (*newest, *filter(None, [resumed])))}
+    past = sorted(name for name in ids if ssh.SESSION_NAME.fullmatch(name))
     paths = (path for name in past for path in (project.sessions / name).rglob("*"))
     past_files = [str(path.relative_to(project.sessions)) for path in paths if path.name not in UNSENT]
-    retry_unreachable(lambda: connection.send_tree(f"{shipment.tree}.past", project.sessions, past_files))
-    retry_unreachable(lambda: connection.send_tree(shipment.tree, root, shipment.file_names, git_config))
+    names = [path.relative_to(root or PACKAGE).as_posix() for path in files]
+    retry_unreachable(lambda: connection.send_tree(f"{tree}.past", project.sessions, past_files))
+    retry_unreachable(lambda: connection.send_tree(tree, root or PACKAGE, names, git_config))
     options = {name: value for name, value in values.items() if name not in ("on", "keep_host")}
     title = shlex.join(["loop", *command.command_line({**options, "target": None})]).replace(" -- ", " ")
-    project_there = f"{home}/{ssh.LOOP_FOLDER}/trees/{shipment.tree}"
-    if shipment.target is not None:
-        options["target"] = f"{project_there}/{shipment.target}"
-    resumed_id = shipment.resumed.id if shipment.resumed else ""
-    if resumed_id:
-        options["resume"] = resumed_id
+    folder_there = project_there = f"{home}/{ssh.LOOP_FOLDER}/trees/{tree}"
+    trusted = list[str]()  # The other machine trusts what is allowed here.
+    if root is not None:
+        options["target"] = f"{project_there}/{project.target.resolve().relative_to(root).as_posix()}"
+        trusted.append(trust.definition_hash(project))
+        if here.is_relative_to(root):
+            folder_there = f"{project_there}/{here.relative_to(root).as_posix()}"
+    if resumed is not None:
+        options["resume"] = resumed.id
+        trusted.append(trust.digest_of(trust.session_commands(resumed.head())))
     minutes = options.get("budget_minutes") or options.get("max_minutes")
     job = Job(
         id=f"{datetime.datetime.now(datetime.UTC):%Y%m%d-%H%M%S}-{os.urandom(3).hex()}",
         words=tuple(command.command_line(options)),
         title=title,
-        folder=f"{project_there}/{shipment.cwd}",
+        folder=folder_there,
         ttl_s=60 * float(minutes) + AFTER_BUDGET_S if minutes else TTL_S,
     )
     sent = SentJob(
         host=connection.name,
         project=None if project.bundled else str(project.target),
         sessions=str(project.sessions),
-        root=str(shipment.root or ""),
-        tree=shipment.tree,
+        root=str(root or ""),
+        tree=tree,
         home=home,
-        past=tuple(name for name in past if name != resumed_id),
+        past=tuple(name for name in past if resumed is None or name != resumed.id),
         # After the last command that needs the machine, it may be stopped.
         last=command.words != CHECK_COMMAND and not options.get("dry_run"),
         keep_host=bool(values.get("keep_host")),
     )
-    trusted = () if shipment.target is None else (trust.definition_hash(project),)
-    if shipment.resumed:
-        trusted = *trusted, trust.digest_of(trust.session_commands(shipment.resumed.head()))
     folder, gpus = create_job(job), connection.host.gpus
     with locked(folder.path / job_files.LOCK):  # Nobody follows it before it is there.
         write_sealed(folder.path / job_files.SENT, sent)
-        retry_unreachable(lambda: connection.submit(folder, trusted, gpus))
+        retry_unreachable(lambda: connection.submit(folder, tuple(trusted), gpus))
     return folder, sent
 
 
@@ -361,59 +381,6 @@ def connection_to(machine: Host, screen: Screen) -> Iterator[Connection]:
         yield connection
 
 
-@dataclass(frozen=True)
-class _Shipment:
-    """What is sent with a job: the git checkout around a project, else its folder; none for the bundled
-    target, which the other machine has."""
-
-    project: Project
-    resumed: SessionFolder | None
-    """The session that goes on there; None for a new one."""
-    root: Path | None
-    target: str | None
-    """The target's folder below `root`; None for the bundled target, which the other machine has."""
-    cwd: str
-    """The current folder below `root`."""
-    file_names: tuple[str, ...]
-    size_bytes: int
-    """Size of all files."""
-    tree: str
-    """Name of the folder on the other machine: the same for every command of this checkout."""
-
-    @classmethod
-    def from_project(cls, project: Project, resumed: SessionFolder | None) -> "_Shipment":
-        """The files of a project. Raises UsageError if they exceed `LARGEST_BYTES`."""
-        here = Path.cwd().resolve()
-        # The bundled target is sent only from a source checkout of loop: elsewhere nobody edits it.
-        is_sent = not project.bundled or (PACKAGE.parent / "pyproject.toml").is_file()
-        root = (root_of(project.target) or project.target).resolve() if is_sent else root_of(here)
-        if root is None:
-            return cls(project, resumed, None, None, ".", (), 0, "none")
-        session_folders = {head.parent for head in project.sessions.glob(f"*/{sessions.HEAD}")}
-        # Sessions are sent separately.
-        names = [name for name in list_files_to_send(root) if session_folders.isdisjoint((root / name).parents)]
-        cwd = here.relative_to(root).as_posix() if here.is_relative_to(root) else "."
-        target = project.target.resolve().relative_to(root).as_posix() if is_sent else None
-        safe_name = re.sub("[^A-Za-z0-9]", "-", root.name)[:40] or "root"
-        # Two machines that send to the same host use different folders there.
-        machine_ids = [read_text(Path(file)).strip() for file in MACHINE_IDS]
-        machine = next(filter(None, machine_ids), os.uname().nodename)
-        tree = f"{safe_name}-{content_hash([machine, str(root)])[:12]}"
-        size_bytes = sum(os.lstat(root / name).st_size for name in names)
-        if size_bytes > LARGEST_BYTES:
-            size = f"{size_bytes >> 20} MiB would be sent, more than {LARGEST_BYTES >> 20}"
-            raise UsageError(f"{root}: {size}", hint="name what nobody needs there in .gitignore")
-        return cls(project, resumed, root, target, cwd, tuple(names), size_bytes, tree)
-
-    @property
-    def past_sessions(self) -> list[str]:
-        """Ids of the sessions to send: the resumed one, the newest, and older ones that `loop` still reads."""
-        root = self.project.sessions
-        newest = [session.id for session in sessions.list_sessions(root)[-SENT_SESSIONS:]]
-        names = {*sessions_needed(root), *newest} | ({self.resumed.id} if self.resumed else set())
-        return sorted(name for name in names if ssh.SESSION_NAME.fullmatch(name))
-
-
 class JobList(Printed):
     """Jobs of this user on this machine, oldest first."""
 
@@ -434,8 +401,7 @@ class JobList(Printed):
 
 
 def run_job(folder: Path) -> tuple[JobList, int]:
-    """Run the job in a folder, unless it has ended before. Returns it, and its exit code: 128 + N after signal N,
-    as in a shell."""
+    """Run the job in a folder, unless it has ended. Returns it, and its exit code: 128 + N after signal N."""
     job = JobFolder(folder.absolute())
     code = executor.run_job(job)  # -N after signal N.
     return JobList(jobs=(job.run_record,)), code if code >= 0 else 128 - code
@@ -489,8 +455,7 @@ def list_hosts() -> HostList:
 
 
 def set_up(host: str, screen: Screen) -> HostList:
-    """Install this `loop` on a machine, and print what it lacks. Raises UsageError if it lacks what `loop` needs,
-    or if a job runs there."""
+    """Install this `loop` on a machine. Raises UsageError if it lacks what `loop` needs, or runs a job."""
     machine = find_host(host)
     with connection_to(machine, screen) as connection:
         facts = ssh.ask_facts(connection)
@@ -514,7 +479,5 @@ def set_up(host: str, screen: Screen) -> HostList:
 def stop(host: str, screen: Screen) -> HostList:
     """Run a machine's `stop:` command. Raises WorkFailed if it still runs."""
     machine = find_host(host)
-    if machine.stop is None:
-        raise WorkFailed(warn_of_cost(machine, f"{hosts_path()} has no `stop:` for it"), "stop it yourself")
     stop_machine(machine, screen)
     return HostList.of(machine)

@@ -11,7 +11,7 @@ from pydantic import PrivateAttr
 from loop.actions import ACTIONS
 from loop.base.documents import write_atomic
 from loop.base.documents.schemas import schema_of, schema_of_all
-from loop.base.errors import DefinitionError, ExitCode, Failed, UsageError
+from loop.base.errors import Complaint, DefinitionError, ExitCode, Failed, UsageError
 from loop.base.places import PACKAGE
 from loop.cli.command import ALL
 from loop.library import definitions, targets
@@ -19,7 +19,6 @@ from loop.library.project import find_project
 from loop.library.rates import INHERITED_FIELDS, rates
 from loop.model.base import Model, Printed
 from loop.model.history import History
-from loop.model.index import SessionRow
 from loop.model.money import RateCard
 from loop.model.plan import Pattern, Plan
 from loop.model.target import Target
@@ -43,8 +42,7 @@ SCHEMAS: dict[str, type[Model]] = {
 PRINTED = "commands"  # Name of the schema of what each command prints with `--json`.
 NAMES = (*SCHEMAS, PRINTED)
 WORD = re.compile(r"[^\W_]+")
-SHORTEST_WORD = 3
-"""Fewest letters of a word that counts, if any word of the query has so many: `is` is in every text."""
+SHORTEST_WORD = 3  # Fewest letters of a word that counts, if any has so many: `is` is in every text.
 SEARCHED_SESSIONS = 50  # How many sessions a search for words includes, because their error messages may match.
 
 
@@ -82,8 +80,14 @@ def list_patterns(words: Sequence[str], target: Path | None, screen: Screen) -> 
     patterns = {name: read.value for name, read in definitions.patterns(here).items()}
     names = list(patterns)
     if words:
-        recent_sessions = index.rows(here.sessions, last=SEARCHED_SESSIONS)
-        texts = {name: pattern_text(pattern, recent_sessions) for name, pattern in patterns.items()}
+        texts: dict[str, str] = {}
+        recent_rows = index.rows(here.sessions, last=SEARCHED_SESSIONS)
+        recent_failures = [failure for row in recent_rows for failure in row.failures]
+        for name, pattern in patterns.items():
+            parts = [name, pattern.title, pattern.problem, *pattern.use_when]
+            parts += [failure.text for failure in recent_failures if failure.pattern == name]
+            parts += [f"{step.id} {step.title} {step.action} {step.mend or ''}" for step in pattern.steps]
+            texts[name] = " ".join([*parts, *(evidence.note for evidence in pattern.evidence)])
         terms = query_terms(" ".join(words))
         names, matched_count = search(terms, texts)
         if names and matched_count < len(terms):
@@ -154,26 +158,24 @@ class CheckedDefinitions(Printed):
 
 def check_definitions(path: Path | None, target: Path | None) -> tuple[CheckedDefinitions, int]:
     """Check one file or folder, or (None) all that the project defines. Returns the mistakes and the exit code."""
+    mistakes, count = list[Complaint](), 0
     try:
         if path is not None:
             count = _check_file(path, target)
         else:
-            setting, mistakes = read_setting(target), []
+            setting = read_setting(target)
             rates(setting.project)
             read_histories()
             for pattern in setting.patterns.values():
                 mistakes += check_pattern(pattern, setting.patterns, {})
             for plan in setting.plans.values():
                 mistakes += check_plan(plan, setting.patterns, setting.plans, setting.target.variants)
-            if mistakes:
-                raise DefinitionError(mistakes)
             count = len(setting.patterns) + len(setting.plans) + 2  # The target and the rate card.
     except DefinitionError as error:
-        complaints = tuple(str(complaint) for complaint in error.complaints)
-        return CheckedDefinitions(ok=False, complaints=complaints), ExitCode.USAGE
-    answer = CheckedDefinitions(ok=True, complaints=())
+        mistakes += error.complaints
+    answer = CheckedDefinitions(ok=not mistakes, complaints=tuple(map(str, mistakes)))
     answer._checked = count
-    return answer, ExitCode.OK
+    return answer, ExitCode.USAGE if mistakes else ExitCode.OK
 
 
 def _check_file(path: Path, target: Path | None) -> int:
@@ -252,11 +254,3 @@ def search(terms: Sequence[str], texts: Mapping[str, str]) -> tuple[list[str], i
         count_by_name[name] = sum(any(word.startswith(term) for word in words) for term in terms)
     most = max(count_by_name.values(), default=0)
     return [name for name, count in count_by_name.items() if most and count == most], most
-
-
-def pattern_text(pattern: Pattern, rows: Sequence[SessionRow]) -> str:
-    """The text of a pattern to search. `rows`: sessions whose failures count too."""
-    failures = [failure.text for row in rows for failure in row.failures if failure.pattern == pattern.name]
-    steps = [f"{step.id} {step.title} {step.action} {step.mend or ''}" for step in pattern.steps]
-    notes = [evidence.note for evidence in pattern.evidence]
-    return " ".join([pattern.name, pattern.title, pattern.problem, *pattern.use_when, *failures, *steps, *notes])

@@ -23,8 +23,7 @@ from loop.session.run import resume_session, run_session
 from loop.steps.setting import read_setting
 from loop.store import sessions
 
-SessionAnswer = ExportedSession | PlanForecast
-"""What `loop run session --json` prints; the second with `--dry-run`."""
+SessionAnswer = ExportedSession | PlanForecast  # What `run session --json` prints; the second with --dry-run.
 FLAGS = {"candidates": "max_candidates", "target": "target_ratio"}
 FLAGS |= {name: f"max_{name}" for name in ("minutes", "tokens", "usd")}
 """Field of `Campaign` to its option, if their names differ."""
@@ -33,52 +32,35 @@ FLAGS |= {name: f"max_{name}" for name in ("minutes", "tokens", "usd")}
 def start_session(
     *,
     target: Path | None = None,
-    budget_minutes: float | None = None,
-    max_usd: float | None = None,
-    ai_usd: float | None = None,
-    executor: str = "",
-    width: int = 1,
+    plan: str | None = None,
+    proposer: str | None = None,
     resume: str | None = None,
     screen: Screen,
     **values: Any,
 ) -> int:
-    """`loop run session`, `run pattern`: run a plan, or resume a session. Returns the exit code."""
-    request = make_request(
-        SessionRequest,
-        values,
-        target=target,
-        limits=SessionLimits(budget_minutes, max_usd),
-        stated_ai_usd=check_stated_usd(ai_usd),
-        attended=os.environ.get("LOOP_ATTENDED", "") not in ("", "0"),
-        campaign=make_campaign(usd=max_usd, executor=executor, width=width),
-    )
+    """`loop run session`, `run pattern`, `optimize`: run a plan, or resume a session. `proposer`: begins a
+    campaign; None: as in a plan's steps. `values`: the other options by name. Returns the exit code."""
+    ai_usd, campaign = check_stated_usd(values.get("ai_usd")), make_campaign(**values, proposer=proposer)
+    if proposer is None:
+        is_attended = os.environ.get("LOOP_ATTENDED", "") not in ("", "0")
+        limits = SessionLimits(values.get("budget_minutes"), values.get("max_usd"))
+    else:  # Its steps hold the limits of a campaign.
+        is_attended, limits = False, SessionLimits()
+        plan = None if resume else "tune" if proposer == TUNER else plan
+    values |= {"target": target, "plan": plan, "limits": limits, "campaign": campaign}
+    values |= {"stated_ai_usd": ai_usd, "attended": is_attended}
+    request = make_request(SessionRequest, values)
     if request.decline and resume is None:
         raise UsageError("--decline answers a session that waits", hint="loop run session --resume last --decline")
     return run_session(request, screen) if resume is None else resume_session(resume, request, screen)
 
 
-def start_campaign(
-    *, target: Path | None, plan: str, proposer: str, resume: str | None, screen: Screen, **values: Any
-) -> int:
-    """`loop optimize`: begin or resume a campaign. Returns the exit code. `values`: the other options by name."""
-    options = {field: FLAGS.get(field, field) for field in Campaign.model_fields}
-    limits = {field: values[option] for field, option in options.items() if option in values}
-    new_plan = "tune" if proposer == TUNER else plan
-    request = make_request(
-        SessionRequest,
-        values,
-        target=target,
-        plan=None if resume else new_plan,
-        campaign=make_campaign(**limits, proposer=proposer),
-    )
-    return run_session(request, screen) if resume is None else resume_session(resume, request, screen)
-
-
-def make_campaign(**fields: Any) -> Campaign:
-    """A campaign from options, by the names of its fields; None means the default. Raises UsageError that names
+def make_campaign(**values: Any) -> Campaign:
+    """A campaign from the values of options, by their names; None means the default. Raises UsageError that names
     the wrong option, or if the executor cannot work here."""
-    if fields.get("executor"):
-        executors.load_executor(fields["executor"])
+    if values.get("executor"):
+        executors.load_executor(values["executor"])
+    fields = {field: values.get(FLAGS.get(field, field)) for field in Campaign.model_fields}
     try:
         return Campaign(**{name: value for name, value in fields.items() if value is not None})
     except ValidationError as error:
@@ -124,14 +106,14 @@ def trust_project(target: Path | None, variants: Sequence[str]) -> TrustGranted:
         note = "it ships with loop: always trusted"
         if not project.bundled:
             note = "allowed, until what these definitions run changes"
-            trust.grant(project, trust.definition_hash(project))
+            trust.grant(project.target, trust.definition_hash(project))
             if origin := trust.read_origin(project.target):
                 from loop.formats.table import write_as_target  # Slow to import.
 
                 for answer in origin.answers.values():  # A command may name one of them alone.
                     folder, _ = write_as_target(Path(origin.task), [answer], origin.format)
                     alone = find_project(folder, folder)
-                    trust.grant(alone, trust.definition_hash(alone))
+                    trust.grant(alone.target, trust.definition_hash(alone))
     granted = TrustGranted(target=str(trusted_folder), runs=tuple(trusted_commands))
     granted._note = note
     return granted

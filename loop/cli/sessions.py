@@ -54,7 +54,7 @@ class Running:
 
     @classmethod
     def read(cls, folder: sessions.SessionFolder, card: RateCard, now: datetime.datetime) -> "Running":
-        """Read the present state of a running session. `card`: prices."""
+        """The present state of a running session. `card`: prices."""
         head, lines = folder.head(), folder.lines()
         step, plan, finished = open_step(lines), head.plan, finished_steps(lines)
         last_line_at = lines[-1].at if lines else None  # Of an open step: when it began.
@@ -75,17 +75,6 @@ class Running:
             usd=charges_so_far(seconds, card, head, hosts=hosts_of(finished)).usd,
         )
 
-    @property
-    def section(self) -> Section:
-        """The running step, its progress and the cost so far."""
-        lines = []
-        if self.since is not None:
-            lines.append(self.title)
-            lines.append(f"since {say.day(self.since)}: {_time_of_budget(self.step_s, self.step_budget_s)}")
-        lines.append(f"{self.done} of {say.count(self.of, 'step')}; {say.billed_usd(self.usd)} so far")
-        lines.append(_time_of_budget(self.seconds, self.budget_s))
-        return Section(f"{self.id} runs{f', at {self.step}' if self.step else ''}", tuple(lines))
-
 
 @dataclass(frozen=True)
 class WaitingSession:
@@ -100,7 +89,7 @@ class WaitingSession:
 
     @classmethod
     def read(cls, row: SessionRow, root: Path, card: RateCard) -> "WaitingSession":
-        """Read why a session waits, and its cost. Unreadable files become the reason. `root`: all sessions."""
+        """Why a session waits, and its cost. Unreadable files become the reason. `root`: all sessions."""
         folder, status = sessions.SessionFolder(root / row.id), row.status or "open"
         try:
             head, record, lines = folder.head(), folder.record(), folder.lines()
@@ -116,11 +105,6 @@ class WaitingSession:
         if request and head.resume_command not in request:  # The resume command is printed anyway.
             why = f"{why}; {request}"
         return cls(row.id, status, why, head.resume_command, usd)
-
-    @property
-    def section(self) -> Section:
-        """The reason for waiting, and the resume command."""
-        return Section(f"{self.id} waits", (f"{self.status}: {self.why}", f"go on: {self.command}"))
 
 
 class Status(Printed):
@@ -144,8 +128,18 @@ class Status(Printed):
 
     def show(self, screen: Screen) -> None:
         """Print sessions, wrong or unjudged variants, problems, money, and the proposed next session."""
-        sections = [session.section for session in self.running]
-        sections += [session.section for session in self.waiting]
+        sections = []
+        for running in self.running:
+            place = f", at {running.step}" if running.step else ""
+            lines = [f"{running.done} of {say.count(running.of, 'step')}; {say.billed_usd(running.usd)} so far"]
+            lines.append(_time_of_budget(running.seconds, running.budget_s))
+            if running.since is not None:
+                step_time = _time_of_budget(running.step_s, running.step_budget_s)
+                lines = [running.title, f"since {say.day(running.since)}: {step_time}", *lines]
+            sections.append(Section(f"{running.id} runs{place}", tuple(lines)))
+        for waiting in self.waiting:
+            reason_and_command = (f"{waiting.status}: {waiting.why}", f"go on: {waiting.command}")
+            sections.append(Section(f"{waiting.id} waits", reason_and_command))
         if not sections:
             sections = [Section("Nothing runs, nothing waits", (f"as of {say.day(self.at)}",))]
         if self.milestone is not None:
@@ -219,6 +213,22 @@ class SessionLine(Model):
     reason: str = ""
     """What is wrong with the folder; empty: nothing."""
 
+    @classmethod
+    def from_entry(cls, entry: index.IndexEntry, root: Path) -> "SessionLine":
+        """The row of a session. `root`: the folder of all sessions."""
+        row, results = entry.row, dict[str, Any]()
+        if row is None:
+            return cls(id=entry.folder, status="damaged", reason=entry.problem)
+        if row.status is not None or row.recorded:
+            # The report of an imported session may state no cost.
+            usd = row.usd if row.charges or not row.recorded else None
+            fastest = f"{row.fastest[1]} {say.speedup_text(row.fastest[0])}" if row.fastest else None
+            results = {"grade": row.grade or None, "seconds": row.seconds, "usd": usd, "fastest": fastest}
+        facts = {"target": row.target, "plan": row.plan, "device": row.device, "reason": entry.problem}
+        is_running = row.status is None and is_locked(root / entry.folder / sessions.LOCK)
+        status = "recorded" if row.recorded else row.status or ("running" if is_running else "open")
+        return cls(id=entry.folder, status=status, **facts, **results)
+
 
 class SessionList(Printed):
     """What `loop sessions list --json` prints, oldest session first."""
@@ -241,26 +251,9 @@ class SessionList(Printed):
 
 
 def list_sessions(target: Path | None) -> SessionList:
-    """All sessions of a project, oldest first: of one that runs or was killed (`open`) no results, of a damaged
-    folder only the reason."""
+    """All sessions of a project, oldest first; without results where a session has not ended or is damaged."""
     root = find_project(target, Path.cwd()).sessions
-    lines = []
-    for entry in index.entries(root):
-        row = entry.row
-        if row is None:
-            lines.append(SessionLine(id=entry.folder, status="damaged", reason=entry.problem))
-            continue
-        ending = row.status or ("running" if is_locked(root / entry.folder / sessions.LOCK) else "open")
-        results: dict[str, Any] = {}
-        if row.status is not None or row.recorded:
-            # The report of an imported session may state no cost.
-            usd = row.usd if row.charges or not row.recorded else None
-            fastest = f"{row.fastest[1]} {say.speedup_text(row.fastest[0])}" if row.fastest else None
-            results = {"grade": row.grade or None, "seconds": row.seconds, "usd": usd, "fastest": fastest}
-        facts = {"target": row.target, "plan": row.plan, "device": row.device, "reason": entry.problem}
-        status = "recorded" if row.recorded else ending
-        lines.append(SessionLine(id=entry.folder, status=status, **facts, **results))
-    return SessionList(sessions=tuple(lines))
+    return SessionList(sessions=tuple(SessionLine.from_entry(entry, root) for entry in index.entries(root)))
 
 
 def show_session(name: str, target: Path | None) -> recorded.ShownSession | recorded.ShownRecorded:
@@ -274,8 +267,7 @@ def show_session(name: str, target: Path | None) -> recorded.ShownSession | reco
 
 
 def compare_sessions(names: Sequence[str], target: Path | None) -> SessionComparison:
-    """A comparison of 2 to `MOST_SESSIONS` sessions, in the order of `names`. Raises UsageError for fewer, for
-    more, and for one that is named twice."""
+    """A comparison of 2 to `MOST_SESSIONS` different sessions, in the order of `names`. Raises UsageError."""
     root = find_project(target, Path.cwd()).sessions
     if not 2 <= len(names) <= MOST_SESSIONS:
         hint = "loop sessions compare last~1 last"
@@ -292,9 +284,8 @@ def compare_sessions(names: Sequence[str], target: Path | None) -> SessionCompar
             if verdict.against == "baseline":  # A wrong variant has only this verdict.
                 verdicts.setdefault(verdict.variant, {})[verdict.workload] = verdict
         commit = head.revision.commit and head.revision.commit[:12]
-        decisions = outputs_of(folder.finished(), DecisionOutput)
-        kept_changes = [decision.tried for decision in decisions if decision.kept]
-        changed_files = [file for change in kept_changes if change for file in change.files]
+        decisions = [decision for decision in outputs_of(folder.finished(), DecisionOutput) if decision.kept]
+        changed_files = [file for decision in decisions if decision.tried for file in decision.tried.files]
         facts = {"machine": head.machine.name, "threads": str(head.threads), **row.environment.model_dump()}
         session = ComparedSession(
             id=row.id,
@@ -312,8 +303,6 @@ def compare_sessions(names: Sequence[str], target: Path | None) -> SessionCompar
             kept=row.kept,
         )
         compared.append(session)
-    ids = [session.id for session in compared]
-    if len(set(ids)) < len(ids):
-        message = f"a session is named twice: {', '.join(ids)}"
-        raise UsageError(message, hint="`loop sessions list` names the others")
+    if len({session.id for session in compared}) < len(compared):
+        raise UsageError("a session is named twice", hint="`loop sessions list` names the others")
     return compare(compared)

@@ -8,21 +8,20 @@ evaluator cannot run here, loop applies the rule that the format states, and the
 import json
 import re
 import sys
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from loop.base.documents import content_hash, did_you_mean
+from loop.base.documents import content_hash
 from loop.base.errors import ExitCode, Stopped, UsageError, WorkFailed
 from loop.base.places import tasks_folder
-from loop.base.processes import Tick, run_to_end
+from loop.base.processes import run_to_end
 from loop.cli.bench import BenchRequest, run_bench
 from loop.formats import flashinfer, gpumode, kernelbench, table, theirs
 from loop.formats.model import ForeignTask, find_hindrances
 from loop.formats.theirs import (
     LIMIT_S,
-    NO_GPU,
     VERDICTS,
     ForeignAnswer,
     GateVerdict,
@@ -34,6 +33,7 @@ from loop.formats.theirs import (
     verdicts_agree,
 )
 from loop.library import trust
+from loop.library.definitions import name_hint
 from loop.machine.gpus import detect_gpus
 from loop.model.base import Model, Printed
 from loop.model.causes import Cause
@@ -48,16 +48,10 @@ from loop.report.screen import Screen
 from loop.steps.setting import Setting, choose_device, choose_threads, read_setting, trusted_setting
 from loop.workers.program import run_untimed
 
-ROUNDS = 6
-"""Rounds of timed calls. One output per round is judged: half of them wrong are missed once in 64 times."""
+ROUNDS = 6  # Rounds of timed calls, one judged output each: half of them wrong are missed once in 64.
 TRIALS = {kernelbench.NAME: 5, gpumode.NAME: 1, flashinfer.TRACE: 3, flashinfer.SOL: 10}
 """Format to its stated number of input sets per case."""
-MOST_CASES = 8
-"""Most cases on which controls are tried, by loop, the stated rule and FlashInfer Trace's evaluator."""
-CACHED_ANSWERS = (
-    "timed calls all get the same inputs and are not checked: an answer cached by value counts as fast"
-)
-"""Finding on a format whose evaluator times that way."""
+MOST_CASES = 8  # Most cases on which controls are tried.
 
 
 @dataclass(frozen=True)
@@ -81,16 +75,15 @@ class TaskRequest:
         """Seconds that the format's evaluator may take for one answer."""
         return self.limit_minutes * 60
 
-    def ask_evaluator(
-        self, task: ForeignTask, answer: Path, cases: int | None = None
-    ) -> Generator[Tick, None, Verdict]:
+    def ask_evaluator(self, task: ForeignTask, answer: Path, cases: int | None = None) -> Verdict:
         """The verdict of the format's evaluator on an answer; `not available` without the GPU or checkout that it
         needs. `cases`: most cases to judge, in FlashInfer Trace; None: all. Raises UsageError if the checkout does
         not exist."""
         checkout = self.evaluator.absolute() if self.evaluator else None
         python, has_gpu = self.evaluator_python or sys.executable, bool(detect_gpus().usable)
-        answer = answer.absolute()
-        return run_evaluator(ForeignAnswer(task, answer, checkout, python, has_gpu, self.limit_s, cases))
+        terms = ForeignAnswer(task, answer.absolute(), checkout, python, has_gpu, self.limit_s, cases)
+        verdict: Verdict = run_to_end(run_evaluator(terms))
+        return verdict
 
 
 class JudgedAnswer(Model):
@@ -111,30 +104,23 @@ class JudgedAnswer(Model):
     agree: bool | None
     """Whether both verdicts are equal; None if one judge gave none."""
 
-    @property
-    def row(self) -> tuple[str, ...]:
-        """Both verdicts with their ratios, as a row of the table."""
-        ratio = f", {speedup_text(self.ratio)}" if self.ratio is not None else ""
-        speedup = f", {speedup_text(self.theirs.speedup)}" if self.theirs.speedup is not None else ""
-        agree = {True: "yes", False: "no", None: ""}[self.agree]
-        return self.answer, self.ours + ratio, self.theirs.status + speedup, agree
-
-
-def judge_answer(task: ForeignTask, name: str, finished: Sequence[Finished], verdict: Verdict) -> JudgedAnswer:
-    """Our verdict on answer `name`, from finished steps, and the evaluator's (`verdict`). `ratio`: the smallest of
-    any workload; None if ours has a complaint (`why`)."""
-    outputs = outputs_of(finished, MeasureOutput)
-    ratios = [m.ratio for output in outputs for m in output.measurements if m.variant == name]
-    our_verdict = gate_verdict_on(name, finished)
-    return JudgedAnswer(
-        answer=name,
-        ours=our_verdict.verdict,
-        ours_why=our_verdict.why,
-        ratio=min(ratios, default=None) if not our_verdict.why else None,
-        theirs=verdict,
-        causes=tuple(explain_disagreement(task, our_verdict, verdict)),
-        agree=verdicts_agree(our_verdict.verdict, verdict),
-    )
+    @classmethod
+    def from_steps(
+        cls, task: ForeignTask, name: str, finished: Sequence[Finished], verdict: Verdict
+    ) -> "JudgedAnswer":
+        """Our verdict on answer `name`, from finished steps, beside the evaluator's (`verdict`)."""
+        outputs = outputs_of(finished, MeasureOutput)
+        ratios = [m.ratio for output in outputs for m in output.measurements if m.variant == name]
+        our_verdict = gate_verdict_on(name, finished)
+        return cls(
+            answer=name,
+            ours=our_verdict.verdict,
+            ours_why=our_verdict.why,
+            ratio=min(ratios, default=None) if not our_verdict.why else None,
+            theirs=verdict,
+            causes=tuple(explain_disagreement(task, our_verdict, verdict)),
+            agree=verdicts_agree(our_verdict.verdict, verdict),
+        )
 
 
 class TwoVerdicts(Printed):
@@ -147,25 +133,26 @@ class TwoVerdicts(Printed):
     """What loop's measurement did not exercise."""
 
     def show(self, screen: Screen) -> None:
-        """Print a row per answer, what was not exercised, and the reasons of both judges."""
-        screen.table(("answer", "ours", "theirs", "agree"), [verdict.row for verdict in self.verdicts])
-        for text in self.not_exercised:
-            screen.data(f"not exercised: {text}")
-        for text in self.reason_lines:
-            screen.prose(text)
-
-    @property
-    def reason_lines(self) -> Iterator[str]:
-        """The reason for each verdict, and possible causes of disagreement."""
-        answers_by_reason: dict[tuple[str, str], list[str]] = {}
+        """Print a row per answer (both verdicts with their ratios), what was not exercised, the reason for each
+        verdict, and possible causes of disagreement."""
+        rows, answers_by_reason = [], dict[tuple[str, str], list[str]]()
         for verdict in self.verdicts:
+            ratio = f", {speedup_text(verdict.ratio)}" if verdict.ratio is not None else ""
+            speedup = f", {speedup_text(verdict.theirs.speedup)}" if verdict.theirs.speedup is not None else ""
+            agree = {True: "yes", False: "no", None: ""}[verdict.agree]
+            rows.append((verdict.answer, verdict.ours + ratio, verdict.theirs.status + speedup, agree))
             for side, why in (("ours", verdict.ours_why), ("theirs", verdict.theirs.why)):
                 if why:
                     answers_by_reason.setdefault((side, why), []).append(verdict.answer)
+        screen.table(("answer", "ours", "theirs", "agree"), rows)
+        for text in self.not_exercised:
+            screen.data(f"not exercised: {text}")
         for (side, why), names in answers_by_reason.items():
-            yield f"{'all' if len(names) == len(self.verdicts) > 1 else ', '.join(names)}: {side}: {why}"
+            answers = "all" if len(names) == len(rows) > 1 else ", ".join(names)
+            screen.prose(f"{answers}: {side}: {why}")
         for verdict in self.verdicts:
-            yield from (f"{verdict.answer}: may be behind it: {cause}" for cause in verdict.causes)
+            for cause in verdict.causes:
+                screen.prose(f"{verdict.answer}: may be behind it: {cause}")
 
 
 def judge(request: TaskRequest, screen: Screen) -> tuple[TwoVerdicts, int]:
@@ -180,16 +167,13 @@ def judge(request: TaskRequest, screen: Screen) -> tuple[TwoVerdicts, int]:
     judged = []
     for name, answer in zip(names, request.answers, strict=True):
         screen.status(f"{task.format}: its own evaluator")
-        evaluator_verdict = run_to_end(request.ask_evaluator(task, Path(answer)))
-        judged.append(judge_answer(task, name, finished, evaluator_verdict))
+        judged.append(JudgedAnswer.from_steps(task, name, finished, request.ask_evaluator(task, Path(answer))))
     missing = tuple(text for output in outputs_of(finished, MeasureOutput) for text in output.not_exercised)
-    verdicts_on = tuple(judged)
-    return TwoVerdicts(task=task.name, format=task.format, verdicts=verdicts_on, not_exercised=missing), code
+    return TwoVerdicts(task=task.name, format=task.format, verdicts=tuple(judged), not_exercised=missing), code
 
 
 def _run_steps(bench: BenchRequest, screen: Screen) -> tuple[Sequence[Finished], int]:
-    """Run `loop kernels verify` or `measure`. Returns its finished steps and the exit code. Raises Stopped after
-    Ctrl-C, which `run_bench` turned into an exit code."""
+    """The finished steps of `loop kernels verify` or `measure`, and the exit code. Raises Stopped after Ctrl-C."""
     answer, code = run_bench(bench, screen)
     if code == ExitCode.INTERRUPTED:
         raise Stopped("interrupted", code)
@@ -235,8 +219,8 @@ class Audited(Printed):
                 # Their reason; else a cause of the disagreement; else why loop gave no verdict.
                 our_reason = control.ours_why if control.ours not in VERDICTS else ""
                 reason = control.why or next(iter(control.causes), our_reason)
-                ours, theirs = control.ours, control.theirs
-                rows.append((control.control, words.get(ours, ours), words.get(theirs, theirs), reason))
+                verdicts = [words.get(status, status) for status in (control.ours, control.theirs)]
+                rows.append((control.control, *verdicts, reason))
         screen.table(("control", "ours", "theirs", "why"), rows)
         screen.prose(f"theirs: {self.theirs}")
         mistakes = [control for control in self.controls if control.kind == "mistake"]
@@ -266,22 +250,21 @@ def audit(request: TaskRequest, screen: Screen) -> Audited:
         raise UsageError(f"{request.path}: no floating-point inputs and outputs: loop has no controls for it")
     controls = list(choose_controls(interface["inputs"], interface["outputs"][0], task_audit.device))
     makes = [control.make for control in controls]
-    if unknown := [name for name in request.controls if name not in makes]:
-        hint = did_you_mean(unknown[0], makes) or f"there are {', '.join(makes)}"
-        raise UsageError(f"no control {unknown[0]!r} for this task", hint=hint)
+    for name in request.controls:
+        if name not in makes:
+            raise UsageError(f"no control {name!r} for this task", hint=name_hint(name, makes))
     if request.controls:  # An honest one shows whether the judges work at all.
         controls = [each for each in controls if each.make in request.controls or each.theme == "honest"]
     rows, no_evaluator = task_audit.judge_controls(controls, screen)
-    # FlashInfer's evaluator is slow, so it judges only some cases.
-    is_partial = task.format == flashinfer.TRACE and len(task.cases) > MOST_CASES
-    part = f", on {MOST_CASES} of {len(task.cases)} workloads" if is_partial else ""
-    judge_text = f"the evaluator of {task.format}, unmodified{part}"
+    judge_text = f"the evaluator of {task.format}, unmodified"
     if no_evaluator:
         judge_text = f"the rule that {task.format} states, applied by loop: not its evaluator ({no_evaluator})"
-    findings = [*interface["findings"]]
+    elif task.format == flashinfer.TRACE and len(task.cases) > MOST_CASES:  # Its evaluator is slow.
+        judge_text += f", on {MOST_CASES} of {len(task.cases)} workloads"
+    findings = [*interface["findings"], *({"kind": "text", "what": hint} for hint in task.hints)]
     if task.timing.fresh_inputs is False and task.timing.checked is False:
-        findings.append({"kind": "timing", "what": CACHED_ANSWERS})
-    findings += [{"kind": "text", "what": hint} for hint in task.hints]
+        weakness = "an answer cached by value counts as fast"
+        findings.append({"kind": "timing", "what": f"timed calls get the same inputs, unchecked: {weakness}"})
     return Audited(task=task.name, format=task.format, theirs=judge_text, findings=tuple(findings), controls=rows)
 
 
@@ -314,8 +297,7 @@ class Audit:
 
     def with_answers(self, controls: Sequence[Control]) -> tuple["Audit", dict[str, tuple[Control, Path]]]:
         """The audit of a target with an answer for each control, whose files this writes; and variant name to
-        (control, file). Trusts the target; raises Untrusted if more than these answers differs from the trusted
-        one."""
+        (control, file). Trusts the target; raises Untrusted if the task has changed since the user allowed it."""
         files, target = [], self.setting.target  # The same task reuses the same folder.
         place = tasks_folder() / f"audit-{content_hash(f'{self.task.path} {self.request.format_name}')[:16]}"
         place.mkdir(parents=True, exist_ok=True)
@@ -327,13 +309,11 @@ class Audit:
         paths, format_name = [str(file) for file in files], self.request.format_name
         folder, names = table.write_as_target(self.request.path, paths, format_name)
         with_answers = read_setting(folder)
-        settings = (with_answers, self.setting)
-        # The first line of a manifest names the task's files.
-        task_files = {setting.project.manifest.read_text().partition("\n")[0] for setting in settings}
-        definitions = {setting.target.model_dump_json(exclude={"variants"}) for setting in settings}
-        if len(task_files) > 1 or len(definitions) > 1:
+        # The first line of a manifest has a hash of the task's files: those that the user allowed.
+        manifests = [setting.project.manifest.read_text() for setting in (with_answers, self.setting)]
+        if manifests[0].partition("\n")[0] != manifests[1].partition("\n")[0]:
             raise trust.untrusted_error(with_answers.project)
-        trust.grant(with_answers.project, trust.definition_hash(with_answers.project))
+        trust.grant(with_answers.project.target, trust.definition_hash(with_answers.project))
         controls_and_files = zip(controls, files, strict=True)
         return replace(self, setting=with_answers), dict(zip(names, controls_and_files, strict=True))
 
@@ -379,8 +359,8 @@ class Audit:
         return tuple(rows), no_evaluator
 
     def judge_by_loop(self, subcommand: str, names: Sequence[str]) -> dict[str, GateVerdict]:
-        """loop's verdict on each answer, on `MOST_CASES` workloads at most, up to its first failure. `subcommand`:
-        `verify`, or `measure`, which also judges timed calls."""
+        """loop's verdict on each answer, on `MOST_CASES` workloads. `subcommand`: `verify`, or `measure`, which
+        also judges timed calls."""
         request, target = self.request, self.setting.target
         sets = [gpumode.TESTS] if gpumode.TESTS in target.workloads else list(target.workloads)
         workloads = expand_sets(target, sets, target.dtypes[self.device])
@@ -396,15 +376,13 @@ class Audit:
     def judge_by_evaluator(self, files: Mapping[str, Path], screen: Screen) -> tuple[dict[str, Verdict], str]:
         """The evaluator's verdict on each answer, by name, and an empty text; or no verdict, and the reason: it
         cannot run here, or does not pass the first answer, which is honest."""
-        task, evaluator = self.task, theirs.EVALUATORS[self.task.format]
-        if evaluator.needs_cuda(task) and not detect_gpus().usable:
-            return {}, NO_GPU
-        if evaluator.package and self.request.evaluator is None:
-            return {}, "no --evaluator DIR"
+        task = self.task
         verdicts: dict[str, Verdict] = {}
         for number, (name, path) in enumerate(files.items(), 1):
             screen.status(f"{task.format}: its own evaluator, control {number} of {len(files)}")
-            verdict = run_to_end(self.request.ask_evaluator(task, path, MOST_CASES))
+            verdict = self.request.ask_evaluator(task, path, MOST_CASES)
+            if verdict.status == "not available":
+                return {}, verdict.why
             if number == 1 and verdict.status != "right":  # The first answer is an honest one.
                 return {}, f"it does not pass an honest answer: {verdict.status} {verdict.why}"
             verdicts[name] = verdict

@@ -20,16 +20,16 @@ from loop.report.templates import markdown_environment
 BEGIN = "<!-- loop: begin. `loop agents install` writes what follows anew -->"
 END = "<!-- loop: end -->"
 TEMPLATES = markdown_environment(shipped("templates") / "agents")
+TEMPLATES.globals |= {"begin": Markdown(BEGIN), "end": Markdown(END)}
 
 
 def skill_text() -> str:
     """The text of SKILL.md, for an agent that knows nothing of loop."""
-    rows = []
+    rows, command_by_words = [], {command.words: command for command in ALL}
     for command in ALL:
         if command.mcp:
             needed = [option.name.upper() for option in command.parameters if option.default is Parameter.empty]
             rows.append({"words": " ".join([command.words, *needed]), "line": command.summary})
-    command_by_words = {command.words: command for command in ALL}
 
     def examples(*names: str) -> list[Markdown]:
         """The first example of each command, with `--json` if the command is a tool."""
@@ -40,8 +40,6 @@ def skill_text() -> str:
         return texts
 
     return TEMPLATES.get_template("SKILL.md.j2").render(
-        begin=Markdown(BEGIN),
-        end=Markdown(END),
         version=__version__,
         look=examples("status", "kernels list", "targets inspect", "plan next"),
         start=examples("init"),
@@ -56,8 +54,7 @@ def skill_text() -> str:
 
 def agents_section(skill_path: Path) -> str:
     """The section of AGENTS.md. `skill_path`: the skill, relative to AGENTS.md."""
-    values = {"begin": Markdown(BEGIN), "end": Markdown(END), "skill": Markdown(skill_path.as_posix())}
-    return TEMPLATES.get_template("AGENTS.md.j2").render(values)
+    return TEMPLATES.get_template("AGENTS.md.j2").render(skill=Markdown(skill_path.as_posix()))
 
 
 SKILL_PATHS = (Path(".agents/skills/loop/SKILL.md"), Path(".claude/skills/loop/SKILL.md"))
@@ -81,10 +78,9 @@ class AgentFiles(Printed):
 
 
 def install(folder: Path | None, screen: Screen, *, yes: bool, as_json: bool) -> int:
-    """Write SKILL.md (in two places) and the section of AGENTS.md, after asking. With `yes` nothing is asked; with
-    `as_json` neither, and without `yes` nothing is written. `folder`: None is the current one. Returns 0, or 2 if
-    something would change and the user does not agree. Raises UsageError for a skill file that is not loop's, and
-    for files that cannot be read or written."""
+    """Write SKILL.md (twice) and the section of AGENTS.md, after asking. With `yes` nothing is asked; with
+    `as_json` neither, and without `yes` nothing is written. Returns 2 if something would change and nobody agrees.
+    Raises UsageError for a skill file that is not loop's, and for files that cannot be read or written."""
     here = (folder or Path()).absolute()
     if not here.is_dir():
         raise UsageError(f"{here}: no such folder", hint="name the folder of your project")

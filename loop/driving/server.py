@@ -1,5 +1,4 @@
-"""`loop mcp`: makes MCP tools of commands (name, arguments, answer), adds tools for jobs, and serves them on stdin
-and stdout."""
+"""`loop mcp`: makes MCP tools of commands, adds tools for jobs, and serves them on stdin and stdout."""
 
 import contextlib
 import datetime
@@ -15,11 +14,6 @@ from inspect import Parameter
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import anyio
-import mcp_types as types
-from anyio.to_thread import run_sync
-from mcp.server.lowlevel import Server
-from mcp.server.stdio import stdio_server
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from typer import Argument, Option
 
@@ -35,6 +29,15 @@ from loop.jobs.folder import JobFolder, read_text
 from loop.model.base import Printed
 from loop.model.record import RESUMABLE
 from loop.report.screen import Screen
+
+try:
+    import anyio
+    import mcp_types as types
+    from anyio.to_thread import run_sync
+    from mcp.server.lowlevel import Server
+    from mcp.server.stdio import stdio_server
+except ModuleNotFoundError as error:
+    raise UsageError("`loop mcp` needs the package `mcp`", hint="pip install 'kernel-loop[mcp]'") from error
 
 LONGEST_WAIT_S = 50.0  # Longest wait of one call in seconds: clients time out after about a minute.
 KEPT_JOBS = 100  # How many job folders of agents are kept.
@@ -66,31 +69,31 @@ class JobState(Printed):
 
 
 def read_state(job: JobFolder) -> JobState:
-    """The state of a job, from the files in its folder. Its result is what the command printed as JSON, once it
-    has ended. One that has ended without an exit code was killed: it is `lost`."""
+    """The state of a job, from the files in its folder; `lost` if it ended without an exit code."""
     is_running, code = job.state in UNENDED_STATES, job.exit_code
-    events = list[dict[str, Any]]()  # What the command printed as JSON; a session prints events.
+    session, doing = "", folders.last_line(job.path / folders.STDERR)
+    result: dict[str, Any] = {}
     text = read_text(job.path / folders.STDOUT)
     for part in text.splitlines() if "--events" in job.task.words else [text]:
+        event: dict[str, Any] = {"happening": ""}
         with contextlib.suppress(ValueError):  # Not written completely yet.
-            events.append(json.loads(part))
-    event_names = [event.get("happening", "SessionEnded") for event in events]  # A plain result ends a command.
-    session = str(events[event_names.index("SessionBegan")]["session"]) if "SessionBegan" in event_names else ""
-    result: dict[str, Any] = {}
-    if events and not is_running and event_names[-1] == "SessionEnded":  # Any other last event: it was killed.
-        result = {name: value for name, value in events[-1].items() if name != "happening"}
-    doing = folders.last_line(job.path / folders.STDERR)
-    for event, event_name in zip(events, event_names, strict=True):
-        if event_name in ("StepBegan", "Ticked", "StepEnded"):
+            event = json.loads(part)
+        event_name = event.pop("happening", "SessionEnded")  # A plain result ends a command.
+        if event_name == "SessionBegan":
+            session = str(event["session"])
+        elif event_name in ("StepBegan", "Ticked", "StepEnded"):
             progress = event.get("message") or event.get("note") or event.get("title", "")
             doing = f"{event['pattern']}/{event['step']}: {progress}"
+        elif event_name == "SessionEnded" and not is_running:
+            result = event
     end = time.time()
     if not is_running:
         end = max(folders.modified_at(job.path / name) for name in (folders.STDOUT, folders.EXIT_CODE))
-    state: Literal["running", "ended", "lost"] = "lost" if code is None else "ended"
+    state: Literal["running", "ended", "lost"] = "ended"
     if is_running:  # What an agent can do next.
-        advice = f"job_wait with job={job.id}"
+        state, advice = "running", f"job_wait with job={job.id}"
     elif code is None:  # It was killed.
+        state = "lost"
         advice = f"run_session with resume={session}" if session else "call the same tool again"
     elif error := result.get("error"):
         advice = str(error["next"])
@@ -102,7 +105,7 @@ def read_state(job: JobFolder) -> JobState:
         advice = " ".join(str(result.get("proposal", "")).split())
     return JobState(
         job=job.id,
-        state="running" if is_running else state,
+        state=state,
         command=shlex.join(["loop", *job.task.words]),
         exit_code=code,
         means=next((known.meaning for known in ExitCode if known == code), ""),
@@ -191,8 +194,7 @@ class Tool:
 
     @cached_property
     def arguments(self) -> type[BaseModel]:
-        """A pydantic model of the arguments; it rejects unknown names. A proposer is `person` or `tuner` only, for
-        an agent may not name a program."""
+        """A pydantic model of the arguments. A proposer is no program: an agent may not name one."""
         fields: dict[str, Any] = {}
         for name, parameter in self.parameters.items():
             option, kind = parameter.annotation.__metadata__[0], parameter.annotation.__origin__
@@ -238,8 +240,7 @@ class Tool:
 
 def tools() -> dict[str, Tool]:
     """All tools by name: the commands that are marked for agents (`mcp`), and those that only agents have."""
-    all_tools = (Tool(command) for command in (*ALL, *TOOL_COMMANDS) if command.mcp)
-    return {tool.name: tool for tool in all_tools}
+    return {tool.name: tool for tool in map(Tool, (*ALL, *TOOL_COMMANDS)) if tool.command.mcp}
 
 
 INSTRUCTIONS = """\
@@ -250,17 +251,27 @@ An error has `code`, `message` and `next`. `untrusted` means: ask your user to r
 PROGRESS_S = 1.0  # Seconds between two progress messages.
 
 
-class ToolCalls:
-    """Answers tool calls. Those that start no job run one at a time."""
+async def wait_and_report(job: JobFolder, limit_s: float, ctx: Any) -> dict[str, Any]:
+    """Wait up to `limit_s` for a job, and report progress. Returns its state, with its error if any."""
+    end = time.monotonic() + limit_s
+    while job.state in UNENDED_STATES and time.monotonic() < end:
+        state = await run_sync(read_state, job)
+        await ctx.session.report_progress(state.seconds, None, state.doing or state.state)
+        wait_s = min(PROGRESS_S, end - time.monotonic())
+        await run_sync(wait_for_job, job, wait_s, abandon_on_cancel=True)
+    answer = (await run_sync(read_state, job)).model_dump(mode="json")
+    error = (answer["result"] or {}).get("error")
+    return {**answer, "error": error} if error else answer
 
-    def __init__(self) -> None:
-        self.tools = tools()
-        self.read_lock = anyio.Lock()  # Calls that start no job run one at a time.
 
-    async def list(self, ctx: Any, params: Any) -> types.ListToolsResult:
+def new_server() -> Server[Any]:
+    """The MCP server, not yet connected."""
+    all_tools, read_lock = tools(), anyio.Lock()
+
+    async def list_tools(ctx: Any, params: Any) -> types.ListToolsResult:
         """All tools with their schemas and hints (read-only, destructive). None acts beyond this machine."""
         described = []
-        for tool in self.tools.values():
+        for tool in all_tools.values():
             effect = tool.command.mcp
             fields = {"title": tool.command.summary.rstrip("."), "description": tool.command.help}
             schema = tool.arguments.model_json_schema(schema_generator=Untitled)
@@ -270,17 +281,27 @@ class ToolCalls:
             described.append(types.Tool(name=tool.name, input_schema=schema, annotations=annotations, **fields))
         return types.ListToolsResult(tools=described)
 
-    async def call(self, ctx: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
-        """Run one tool call. An error becomes a result with `is_error`, a code and what to do next."""
+    async def call_tool(ctx: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
+        """Run one tool call: its answer is a command's JSON, or the state of a job that it starts or waits for. An
+        error becomes a result with `is_error`, a code and what to do next."""
         command_text = "loop"
         try:
-            if params.name not in self.tools:
-                names = f"there are {', '.join(self.tools)}; the rest is for a person: loop --help"
-                hint = did_you_mean(params.name, list(self.tools)) or names
+            if params.name not in all_tools:
+                names = f"there are {', '.join(all_tools)}; the rest is for a person: loop --help"
+                hint = did_you_mean(params.name, list(all_tools)) or names
                 raise UsageError(f"there is no tool {params.name!r}", hint=hint)
-            tool = self.tools[params.name]
+            tool = all_tools[params.name]
             command_text = f"loop {tool.command.words}"
-            answer = await self._run(tool, tool.check_arguments(params.arguments or {}), ctx)
+            values = tool.check_arguments(params.arguments or {})
+            if tool.command.mcp == "starts":
+                wait_s, words = values.pop("wait_s"), tool.command_line(values)
+                job = await run_sync(call_with_loop_errors, lambda: begin_job(words, tool.name))
+                answer = await wait_and_report(job, wait_s, ctx)
+            elif tool.name == "job_wait":
+                answer = await wait_and_report(find_job(values["job"]), values["wait_s"], ctx)
+            else:
+                async with read_lock:  # Calls that start no job run one at a time.
+                    answer = await run_sync(call_with_loop_errors, lambda: tool.call(values))
         except LoopError as error:
             answer = error.as_json(command_text)
         return types.CallToolResult(
@@ -289,40 +310,13 @@ class ToolCalls:
             is_error="error" in answer,
         )
 
-    async def _run(self, tool: Tool, values: dict[str, Any], ctx: Any) -> dict[str, Any]:
-        """What a tool answers: a command's JSON, or the state of a job that it starts or waits for."""
-        if tool.command.mcp == "starts":
-            wait_s, words = values.pop("wait_s"), tool.command_line(values)
-            job = await run_sync(call_with_loop_errors, lambda: begin_job(words, tool.name))
-            return await self._wait_for_job(job, wait_s, ctx)
-        if tool.name == "job_wait":
-            return await self._wait_for_job(find_job(values["job"]), values["wait_s"], ctx)
-        async with self.read_lock:
-            return await run_sync(call_with_loop_errors, lambda: tool.call(values))
-
-    async def _wait_for_job(self, job: JobFolder, limit_s: float, ctx: Any) -> dict[str, Any]:
-        """Wait up to `limit_s` for a job, and report progress. Returns its state, with its error if any."""
-        end = time.monotonic() + limit_s
-        while job.state in UNENDED_STATES and time.monotonic() < end:
-            state = await run_sync(read_state, job)
-            await ctx.session.report_progress(state.seconds, None, state.doing or state.state)
-            wait_s = min(PROGRESS_S, end - time.monotonic())
-            await run_sync(wait_for_job, job, wait_s, abandon_on_cancel=True)
-        answer = (await run_sync(read_state, job)).model_dump(mode="json")
-        error = (answer["result"] or {}).get("error")
-        return {**answer, "error": error} if error else answer
-
-
-def new_server() -> Server[Any]:
-    """The MCP server, not yet connected."""
-    calls = ToolCalls()
     return Server(
-        "loop", version=__version__, instructions=INSTRUCTIONS, on_list_tools=calls.list, on_call_tool=calls.call
+        "loop", version=__version__, instructions=INSTRUCTIONS, on_list_tools=list_tools, on_call_tool=call_tool
     )
 
 
 def serve() -> None:
-    """Answer calls until the client closes the connection, then end this process. Jobs go on."""
+    """`loop mcp`: answer calls until the client closes the connection, then end this process. Jobs go on."""
     server = new_server()
 
     async def run() -> None:

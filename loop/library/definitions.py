@@ -1,9 +1,9 @@
 """Reads patterns and plans: the bundled ones and the project's own."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from loop.base.documents import Document, complain, did_you_mean, load_yaml, parse
 from loop.base.errors import Complaint, DefinitionError, UsageError
@@ -12,7 +12,6 @@ from loop.base.places import shipped
 from loop.library.project import Project
 from loop.model.base import Model
 from loop.model.plan import Pattern, Plan
-from loop.model.target import OUTPUT, Target
 
 T = TypeVar("T", bound=Model, covariant=True)
 
@@ -38,8 +37,7 @@ def plans(project: Project) -> dict[str, ParsedFile[Plan]]:
 
 
 def _read_definitions(bundled: Path, project: Project, model: type[T]) -> Iterator[ParsedFile[T]]:
-    """Read the bundled definitions of one kind, then the project's. Raises DefinitionError for a name
-    that is not that of its file."""
+    """The bundled definitions of one kind, then the project's. DefinitionError for a name unlike its file's."""
     for folder in filter(None, [bundled, project.definitions_folder(bundled.name)]):
         for path in sorted(folder.glob("*.yaml")):
             definition = read_file(path, model)
@@ -53,28 +51,7 @@ def _read_definitions(bundled: Path, project: Project, model: type[T]) -> Iterat
 def read_file(path: Path, model: type[T]) -> ParsedFile[T]:
     """Read a YAML file as a model. Raises DefinitionError with line and column of every mistake."""
     document = load_yaml(path)
-    document = replace(document, data=upgrade(model, document.data))
     return ParsedFile(parse(model, document), document, path)
-
-
-def upgrade(model: type[Model], data: Any) -> Any:
-    """Upgrade plain YAML data for `model` to the current format; return other data unchanged.
-    A manifest of format 1 has one `output` per signature; it becomes an entry of `outputs`."""
-    if model is not Target or not isinstance(data, Mapping) or data.get("format") != 1:
-        return data
-    upgraded = {**_move_output(data), "format": 2}
-    if isinstance(components := data.get("components"), Mapping):
-        upgraded["components"] = {name: _move_output(part) for name, part in components.items()}
-    return upgraded
-
-
-def _move_output(data: Any) -> Any:
-    """A target or component of format 1, with the `output` of its signature moved into `outputs`."""
-    signature = data.get("signature") if isinstance(data, Mapping) else None
-    if not isinstance(signature, Mapping) or "output" not in signature:
-        return data
-    other_fields = {name: value for name, value in signature.items() if name != "output"}
-    return {**data, "signature": {**other_fields, "outputs": {OUTPUT: signature["output"]}}}
 
 
 def check_expression(
@@ -88,15 +65,7 @@ def check_expression(
         return
     for name in sorted(names):
         if name not in known_names and name.split(".")[0] not in known_names:
-            choices = sorted(known_names)
-            hint = did_you_mean(name, choices) or list_choices(choices, "no name is known here")
-            yield complain(document, place, "a known name", repr(name), hint)
-
-
-def list_choices(choices: Iterable[str], empty_text: str) -> str:
-    """`one of a, b, c` for error messages. `empty_text`: the text for an empty list."""
-    choices_text = ", ".join(choices)
-    return f"one of {choices_text}" if choices_text else empty_text
+            yield complain(document, place, "a known name", repr(name), name_hint(name, sorted(known_names)))
 
 
 def name_hint(name: str, known_names: Collection[str]) -> str | None:

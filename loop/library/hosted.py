@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from loop.base.errors import UsageError
 from loop.model.base import Model
-from loop.model.money import Price, Rate, RateCard
+from loop.model.money import Price
 
 HOSTS_FILE = "hosts.yaml"
 SENDER_VARIABLE = "LOOP_HOSTED"  # Environment variable with the sender's `Sender` as JSON.
@@ -37,19 +37,3 @@ def read_sender() -> Sender | None:
         return Sender.model_validate_json(text)
     except ValidationError as error:
         raise UsageError(f"{SENDER_VARIABLE} cannot be read", hint=f"unset {SENDER_VARIABLE}") from error
-
-
-def with_rented_price(card: RateCard) -> RateCard:
-    """The card, charging this machine's price if the command was sent to a rented machine that has one."""
-    sender = read_sender()
-    if sender is None or sender.usd_per_hour is None:
-        return card
-    rate = Rate(
-        name=f"host/{sender.name}",
-        resource="gpu",
-        usd_per_hour=sender.usd_per_hour,
-        source=HOSTS_FILE,
-        as_of=sender.as_of,
-        whole=True,
-    )
-    return card.model_copy(update={"rates": (*card.rates, rate), "gpu": rate.name})

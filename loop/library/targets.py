@@ -1,15 +1,16 @@
 """Reads a target's manifest; checks that workloads, formulas and tolerances fit each other."""
 
+import contextlib
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from loop.base.documents import Document, Place, complain, did_you_mean, hash_files
 from loop.base.errors import Complaint, DefinitionError
 from loop.base.expressions import ExpressionError
-from loop.library.definitions import ParsedFile, check_expression, list_choices, read_file
+from loop.library.definitions import ParsedFile, check_expression, read_file
 from loop.library.project import Project
 from loop.model.dtypes import is_floating
 from loop.model.measurement import BASELINE
@@ -31,8 +32,7 @@ from loop.model.workloads import VALUE_KINDS, WorkloadError, expand_sets, explai
 PLACEHOLDER = re.compile(r"\{([A-Za-z_]\w*)\}")
 SKIPPED_FOLDERS = ("__pycache__", "node_modules", "build")
 COMPILED_ENDINGS = {".c", ".cc", ".cpp", ".cxx", ".cu", ".cuh", ".h", ".hpp", ".hxx"}
-SOURCE_ENDINGS = {".yaml", ".yml", ".json", ".py", ".sh", ".ptx", *COMPILED_ENDINGS}
-"""File endings of definitions, kernels and scripts."""
+SOURCE_ENDINGS = {".yaml", ".yml", ".json", ".py", ".sh", ".ptx", *COMPILED_ENDINGS}  # Of definitions too.
 
 
 def read_target(project: Project) -> ParsedFile[Target]:
@@ -52,8 +52,7 @@ def read_target(project: Project) -> ParsedFile[Target]:
 
 
 def sources_hash(project: Project) -> str:
-    """Hash of all definitions and sources of a target. Results hold while it is equal. Files are
-    selected by ending, so that output of steps does not change it."""
+    """Hash of all definitions and sources of a target. Results hold while it is equal."""
     return hash_files(source_files(project), project.target)
 
 
@@ -132,20 +131,19 @@ class _ManifestChecker:
 
     def check_signature(self, place: Place, signature: Signature) -> None:
         """Complain about names in `types`, `words` and `updates` that no tensor or dimension has."""
-        tensors, add_first = (*signature.inputs, *signature.outputs), "which is empty: add it there first"
-        for field, names, allowed, text_if_none_allowed in (
-            ("types", signature.types, tensors, "a name from `inputs` or `outputs`, which are empty"),
-            ("words", signature.words, signature.dimensions, "a dimension, and no tensor has one"),
-            ("updates", signature.updates, signature.outputs, f"a name from `outputs`, {add_first}"),
-        ):
-            for name in names:
-                if name not in allowed:
-                    expected = list_choices(allowed, text_if_none_allowed)
-                    self.complain((*place, field, name), expected, repr(name), key=True)
+        for name in signature.types:
+            self.check_name((*place, "types", name), name, (*signature.inputs, *signature.outputs), key=True)
+        for name in signature.words:
+            self.check_name((*place, "words", name), name, signature.dimensions, key=True)
         for output, name in signature.updates.items():
-            if name not in signature.inputs:
-                expected = list_choices(signature.inputs, f"a name from `inputs`, {add_first}")
-                self.complain((*place, "updates", output), expected, repr(name))
+            self.check_name((*place, "updates", output), output, signature.outputs, key=True)
+            self.check_name((*place, "updates", output), name, signature.inputs)
+
+    def check_name(self, place: Place, name: str, choices: Collection[str], *, key: bool = False) -> None:
+        """Complain about a name that is not among `choices`. `key`: the name is a key of the manifest."""
+        if name not in choices:
+            expected = f"one of {', '.join(choices)}" if choices else "no name: there is none to refer to"
+            self.complain(place, expected, repr(name), key=key)
 
     def check_inputs(self) -> None:
         """Without a generator: complain about inputs nothing fills, and fields that only a generator reads."""
@@ -199,38 +197,41 @@ class _ManifestChecker:
                 self.complain((*place, name), expected, repr(name), key=True)
             for tensor, fill in fill_by_tensor.items():
                 fill_place = (*place, name, tensor)
-                if tensor not in inputs:
-                    empty_text = "a name from `inputs`, which is empty: its generator makes the values"
-                    self.complain(fill_place, list_choices(inputs, empty_text), repr(tensor), key=True)
-                elif fill.nan_along is not None and fill.nan_along not in inputs[tensor].split():
+                self.check_name(fill_place, tensor, inputs, key=True)
+                if tensor in inputs and fill.nan_along and fill.nan_along not in inputs[tensor].split():
                     expected = f"a dimension of {tensor} ({inputs[tensor]})"
                     self.complain((*fill_place, "nan_along"), expected, repr(fill.nan_along))
 
     def check_variant(self, place: Place, variant: Variant, folder: Path) -> None:
-        """Check a variant: types, `takes`, `launch`, missing files, unknown `{placeholders}`."""
+        """Check a variant: types, `takes` (a condition), `launch`, missing files, unknown `{placeholders}`."""
         target = self.target
         if place[-1] == BASELINE:
             self.complain(place, "another name", BASELINE, "the target's own baseline has this name", key=True)
         if "dtypes" in variant.model_fields_set:
-            for index, dtype in enumerate(variant.dtypes):
-                self.check_tolerances([dtype], (*place, "dtypes", index))
+            self.check_tolerances(variant.dtypes, (*place, "dtypes"))
         elif not set(variant.dtypes) & set(target.tolerance):
             expected = f"`dtypes`: what goes without saying, {' or '.join(variant.dtypes)}, has no tolerance"
             self.complain(place, expected, "none", key=True)
         takes_place, takes_names = (*place, "takes"), self.formula_names | {"dtype", "layout"}
         if variant.takes is not None and self.check_expression(takes_place, variant.takes, takes_names):
-            self.check_takes(variant, takes_place)
+            with contextlib.suppress(WorkloadError):  # `check_workloads` complains about it.
+                for workload in expand_sets(target, target.workloads, variant.dtypes[0]):
+                    try:
+                        explain_unsupported(variant, workload)
+                    except ExpressionError as error:
+                        got = f"{error.got} on {workload.name}"
+                        self.complain(takes_place, error.expected, got, "a condition such as D % 8 == 0")
+                        break
         if target.modules is not None and isinstance(variant, CAbiVariant | CommandVariant):
             expected = "a variant in Python: with `modules` functions are classes"
             self.complain((*place, "kind"), expected, variant.kind)
         if isinstance(variant, CommandVariant):
-            signature = self.target.signature
+            signature = target.signature
             names = [*signature.dimensions, *signature.attributes, *signature.inputs, *signature.outputs, "dtype"]
             for index, word in enumerate(variant.run):  # Calls need a value for each, as `--n={N}`.
                 placeholder = re.fullmatch(r"(?:--?[\w-]+=)?\{(\w+)\}", word)
                 if placeholder and placeholder[1] not in names:
-                    expected = f"one of {', '.join(f'{{{name}}}' for name in names)}"
-                    hint = did_you_mean(placeholder[1], names)
+                    expected, hint = f"one of {{{'}, {'.join(names)}}}", did_you_mean(placeholder[1], names)
                     self.complain((*place, "run", index), expected, repr(word), hint)
             return
         launch_names = self.formula_names | (set() if variant.device == "cuda" else {"cores", "lanes"})
@@ -252,23 +253,8 @@ class _ManifestChecker:
                 if not (folder / file).is_file():
                     self.complain((*place, *inner_place), "a file", f"{file}, which is not there")
 
-    def check_takes(self, variant: Variant, place: Place) -> None:
-        """Complain about the first workload on which `takes`, a condition on workloads, has no value."""
-        try:
-            workloads = expand_sets(self.target, self.target.workloads, variant.dtypes[0])
-        except WorkloadError:
-            return  # `check_workloads` complains about it.
-        for workload in workloads:
-            try:
-                explain_unsupported(variant, workload)
-            except ExpressionError as error:
-                got = f"{error.got} on {workload.name}"
-                self.complain(place, error.expected, got, "a condition such as D % 8 == 0")
-                return
-
     def check_component(self, place: Place, component: Component) -> None:
-        """Check that a component's variants are of a compiled kind, and that its workloads and its special
-        input values (`values`) fit its signature. `place`: where it stands in target.yaml."""
+        """Check a component: its variants are compiled; its workloads and special values fit its signature."""
         for variant in component.variants:
             self.check_compiled((*place, "of"), variant)
         if (component.signature is None) == (component.output is None):
@@ -299,10 +285,9 @@ class _ManifestChecker:
                 self.complain((*place, "best", device), expected, got)
                 continue
             for field, value in best_values.items():
-                allowed = [literal_text(candidate) for candidate in tuning.values[field]]
-                if literal_text(value) not in allowed:
-                    expected = f"one of {', '.join(allowed)}"
-                    self.complain((*place, "best", device, field), expected, literal_text(value))
+                allowed, got = [literal_text(candidate) for candidate in tuning.values[field]], literal_text(value)
+                if got not in allowed:
+                    self.complain((*place, "best", device, field), f"one of {', '.join(allowed)}", got)
         same_macro = [user for user in target.tuning if target.tuning[user].macro == tuning.macro]
         if same_macro[0] != name:  # Only the later ones are to blame.
             got = f"{tuning.macro}, which is that of {same_macro[0]}"

@@ -8,9 +8,8 @@ stored session need trust too, unless trusted definitions name them or this user
 import shlex
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Annotated
 
-from pydantic import RootModel, StringConstraints, ValidationError
+from pydantic import RootModel, ValidationError
 
 from loop.base import places
 from loop.base.documents import content_hash, sums
@@ -23,7 +22,7 @@ from loop.library.project import BUNDLED_TARGET, Project
 from loop.model.base import Model
 from loop.model.plan import Pattern
 from loop.model.record import SessionHead
-from loop.model.target import CAbiVariant, PythonVariant, Target, Variant
+from loop.model.target import CAbiVariant, PythonVariant, Target
 
 ORIGIN_FILE = "made_of.json"
 MADE_MARK = "# Made by loop of"
@@ -49,8 +48,6 @@ def read_origin(folder: Path) -> TaskOrigin | None:
 
 
 GRANTS_FILE = "trusted.json"
-_Folder = Annotated[str, StringConstraints(pattern="^/")]
-_Digest = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
 
 
 def definition_hash(project: Project) -> str:
@@ -80,17 +77,10 @@ def is_trusted(project: Project) -> bool:
     return grants.get(str(project.target)) == current_hash
 
 
-def grant(project: Project, digest: str) -> None:
-    """Store that the user allowed definitions with hash `digest`, as shown to the user. Raises LoopError when the
-    file cannot be written."""
-    _store_grant(project.target, digest)
-
-
 def grant_session(folder: Path, head: SessionHead) -> None:
-    """Store that the user began or allowed a session. Does nothing if it has no own commands.
-    Raises LoopError when the file cannot be written."""
+    """Store that the user began or allowed a session, if it has commands of its own. Raises LoopError."""
     if lines := session_commands(head):
-        _store_grant(folder.resolve(), digest_of(lines))
+        grant(folder.resolve(), digest_of(lines))
 
 
 def untrusted_commands(folder: Path, head: SessionHead, patterns: Iterable[Pattern]) -> tuple[str, ...]:
@@ -117,8 +107,9 @@ def digest_of(lines: Iterable[str]) -> str:
     return content_hash("\0".join(lines))
 
 
-def _store_grant(folder: Path, digest: str) -> None:
-    """Store the hash that the user allowed for a folder. Raises LoopError if it cannot be written."""
+def grant(folder: Path, digest: str) -> None:
+    """Store the hash of the lines that the user was shown and allowed, for the folder of a target or a session.
+    Raises LoopError if it cannot be written."""
     path = state_folder() / GRANTS_FILE
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -128,7 +119,7 @@ def _store_grant(folder: Path, digest: str) -> None:
         sums.write_sealed(path, {**Grants.read(), str(folder): digest})
 
 
-class Grants(RootModel[dict[_Folder, _Digest]]):
+class Grants(RootModel[dict[str, str]]):
     """The stored grants: folder of a target or session, to the hash that the user allowed."""
 
     @classmethod
@@ -172,14 +163,26 @@ def untrusted_error(project: Project) -> LoopError:
 
 
 def what_runs(project: Project) -> Iterator[str]:
-    """One line per command or piece of code that a project's own definitions can run.
-    Raises DefinitionError for unreadable definitions."""
+    """One line per command or piece of code that definitions can run. Raises DefinitionError."""
     target = read_file(project.manifest, Target).value
     first_line = project.manifest.read_text().partition("\n")[0]
     if first_line.startswith(MADE_MARK):  # It holds a hash of the task's files, which are programs.
         yield first_line.removeprefix("# ")
     for name, variant in target.variants.items():
-        yield from (f"variant {name}: {line}" for line in _variant_lines(variant))
+        lines = []  # What it compiles, imports or runs.
+        if isinstance(variant, PythonVariant):
+            lines.append(f"imports Python {variant.module}:{variant.function}")
+        elif isinstance(variant, CAbiVariant):
+            for recipe, suffix in ((variant.build, ""), (variant.emulation, ": its emulation")):
+                if recipe is not None:
+                    words = [recipe.compiler, *recipe.flags, *variant.sources]
+                    lines.append(f"{' '.join(words)}, then loads the result{suffix}")
+            for snippet in variant.must_not_compile:
+                words = [variant.build.compiler, *snippet.flags, snippet.source]
+                lines.append(f"{' '.join(words)}, which has to fail")
+        else:
+            lines.append(" ".join(variant.run))
+        yield from (f"variant {name}: {line}" for line in lines)
     fields = ("reference", "plain", "baseline", "generator", "checker")
     functions = {name: getattr(target, name) for name in fields}
     functions["constructors' arguments"] = target.modules.arguments if target.modules else None
@@ -209,18 +212,3 @@ def _command_lines(patterns: Iterable[Pattern]) -> Iterator[str]:
             if (command := step.arguments.get("run")) is not None:
                 settings = (f"{key}={value} " for key, value in step.arguments.get("environment", {}).items())
                 yield f"pattern {pattern.name}, step {step.id}: {''.join(settings)}{command}"
-
-
-def _variant_lines(variant: Variant) -> Iterator[str]:
-    """Lines that show what a variant compiles, imports or runs."""
-    if isinstance(variant, PythonVariant):
-        yield f"imports Python {variant.module}:{variant.function}"
-    elif isinstance(variant, CAbiVariant):
-        for recipe, suffix in ((variant.build, ""), (variant.emulation, ": its emulation")):
-            if recipe is not None:
-                words = [recipe.compiler, *recipe.flags, *variant.sources]
-                yield f"{' '.join(words)}, then loads the result{suffix}"
-        for snippet in variant.must_not_compile:
-            yield f"{' '.join([variant.build.compiler, *snippet.flags, snippet.source])}, which has to fail"
-    else:
-        yield " ".join(variant.run)

@@ -446,7 +446,7 @@ class Target(Model):
     """A kernel project: signature, reference, workloads and variants."""
 
     format: Literal[2]
-    """Format number of this file; `loop` also reads format 1."""
+    """Format number of this file."""
     name: Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_-]{0,63}$")]
     function: Identifier
     """Name of the function that all variants compute."""

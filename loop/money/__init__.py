@@ -2,6 +2,5 @@
 
 Begin with `bill`: measured use times dated prices, and compile time saved by the build cache. A
 resource without a figure is named, never counted as zero. `decisions` holds rules: keep or stop a
-GPU, continue or pivot. If a figure is unknown, the decision states the value it would need.
-`section` writes the part of the report, `command` the commands.
+GPU, continue or pivot. `section` writes the part of the report, `command` the commands.
 """

@@ -1,7 +1,7 @@
 """A session's cost and savings: measured use times dated prices; unknown figures are named."""
 
 import datetime
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from loop.gate.model import BuildOutput
@@ -12,8 +12,6 @@ from loop.model.output import read_output
 from loop.model.record import Finished, HostUse, SessionHead
 
 STALE_DAYS = 30  # Age in days above which a price is reported as old.
-MARKET_PRICED = ("gpu", "ai")
-"""Resources with a market price, which goes out of date; an engineer's hour is an assumption."""
 NO_AI_COST = "no agent reported its cost, no amount was stated (--ai-usd)"
 
 
@@ -32,65 +30,51 @@ class SessionUse:
     hosts: Sequence[HostUse] = ()
     """Use of other machines that ran the session's jobs and have a price of their own."""
 
-    def price_at(self, card: RateCard) -> Iterator[Charge | Unmeasured]:
-        """A charge for each resource at the rate card's prices, or why it has no figure. Of AI what agents
-        reported or the user stated counts; only if there is neither, the card's hourly rate."""
-        rates = charged_rates(card, self.device, self.gpu)
-        for rate in rates:
-            yield _hourly_charge(rate, max(self.seconds, rate.minimum_s))
-        if self.device == "cuda" and not any(rate.resource == "gpu" for rate in rates):
-            yield Unmeasured(resource="gpu", reason=explain_missing_price(card, self.gpu))
-        for host in self.hosts:
-            yield Charge(resource="gpu", rate=f"jobs on {host.host}", seconds=host.seconds, usd=host.usd)
-        ai, ai_rate = self.ai, card.find_rate(card.ai)
-        if ai is None:
-            unknown = Unmeasured(resource="ai", reason=self.ai_reason)
-            yield unknown if ai_rate is None else _hourly_charge(ai_rate, self.seconds)
-            return
-        # Reported amounts take precedence over the card's hourly rate; an unknown amount is not zero.
-        if ai.usd is not None and ai.source == "stated":
-            yield Charge(resource="ai", rate="stated", seconds=0, usd=ai.usd, basis="stated")
-        elif ai.usd is not None:
-            source = f"{' and '.join(ai.agents) or 'an agent'}, its own result"
-            yield Charge(resource="ai", rate=source, seconds=0, usd=ai.usd)
-        if ai.unpriced:
-            tokens = sum(use.tokens for use in ai.models if use.usd is None)
-            reason = f"{', '.join(ai.unpriced)} stated no AI cost (--ai-usd)"
-            if tokens:
-                reason = f"the cost of {tokens:,} tokens of {', '.join(ai.unpriced)} is unknown"
-            yield Unmeasured(resource="ai", reason=reason)
-
-
-def _hourly_charge(rate: Rate, seconds: float) -> Charge:
-    """A charge for `seconds` at an hourly rate. The time of a GPU is measured, that of others stated."""
-    basis: Basis = "measured" if rate.resource == "gpu" else "stated"
-    usd = seconds / 3600 * rate.usd_per_hour
-    return Charge(resource=rate.resource, rate=rate.name, seconds=seconds, usd=usd, basis=basis)
-
 
 def make_bill(
     use: SessionUse, card: RateCard, finished: Sequence[Finished] = (), *, today: datetime.date | None = None
 ) -> Bill:
-    """Cost and savings of a session. `finished`: steps whose cached builds count. `today`: for a note on each
-    market price of measured use that is too old, or dated in the future; None: no notes."""
-    figures = [*use.price_at(card)]
-    charges = tuple(figure for figure in figures if isinstance(figure, Charge))
-    usd = sum(charge.usd for charge in charges)
-    usd_per_hour = sum(rate.usd_per_hour for rate in charged_rates(card, use.device, use.gpu))
-    savings = savings_by_cache(finished, usd_per_hour / 60)
-    saved_usd, notes = sum(saving.usd for saving in savings), list[str]()
-    for charge in charges:
-        rate = card.find_rate(charge.rate)
-        if today is None or rate is None or rate.resource not in MARKET_PRICED or charge.basis != "measured":
-            continue
-        age_days = (today - rate.as_of).days
+    """Cost and savings of a session: a charge for each resource by the rate card, or why it has no figure.
+    Of AI what agents reported or the user stated counts; only if there is neither, the card's hourly rate.
+    `finished`: steps whose cached builds count. `today`: for a note on a GPU's price that is too old, or dated in
+    the future; None: no notes."""
+    charges, unmeasured, notes = list[Charge](), list[Unmeasured](), list[str]()
+    rates, ai_rate = charged_rates(card, use.device, use.gpu), card.find_rate(card.ai)
+    used_rates = [(rate, max(use.seconds, rate.minimum_s)) for rate in rates]
+    used_rates += [(ai_rate, use.seconds)] if use.ai is None and ai_rate is not None else []
+    for rate, seconds in used_rates:
+        # The time of a GPU is measured, that of others stated.
+        basis: Basis = "measured" if rate.resource == "gpu" else "stated"
+        usd = seconds / 3600 * rate.usd_per_hour
+        charges.append(Charge(resource=rate.resource, rate=rate.name, seconds=seconds, usd=usd, basis=basis))
+        age_days = (today - rate.as_of).days if today is not None and basis == "measured" else 0
         if age_days > STALE_DAYS:
             notes.append(f"the price of {rate.name} is {age_days} days old: look it up and set it in rates.yaml")
         elif age_days < 0:
             notes.append(f"the price of {rate.name} is dated {rate.as_of}, which is yet to come")
+    if use.device == "cuda" and not any(rate.resource == "gpu" for rate in rates):
+        unmeasured.append(Unmeasured(resource="gpu", reason=explain_missing_price(card, use.gpu)))
+    for host in use.hosts:
+        charges.append(Charge(resource="gpu", rate=f"jobs on {host.host}", seconds=host.seconds, usd=host.usd))
+    if (ai := use.ai) is not None:
+        if ai.usd is not None and ai.source == "stated":
+            charges.append(Charge(resource="ai", rate="stated", seconds=0, usd=ai.usd, basis="stated"))
+        elif ai.usd is not None:
+            source = f"{' and '.join(ai.agents) or 'an agent'}, its own result"
+            charges.append(Charge(resource="ai", rate=source, seconds=0, usd=ai.usd))
+        if ai.unpriced:  # An unknown amount is not zero.
+            tokens = sum(model.tokens for model in ai.models if model.usd is None)
+            reason = f"{', '.join(ai.unpriced)} stated no AI cost (--ai-usd)"
+            if tokens:
+                reason = f"the cost of {tokens:,} tokens of {', '.join(ai.unpriced)} is unknown"
+            unmeasured.append(Unmeasured(resource="ai", reason=reason))
+    elif ai_rate is None:
+        unmeasured.append(Unmeasured(resource="ai", reason=use.ai_reason))
+    savings = savings_by_cache(finished, sum(rate.usd_per_hour for rate in rates) / 60)
+    usd, saved_usd = sum(charge.usd for charge in charges), sum(saving.usd for saving in savings)
     return Bill(
-        charges=charges,
-        unmeasured=tuple(figure for figure in figures if isinstance(figure, Unmeasured)),
+        charges=tuple(charges),
+        unmeasured=tuple(unmeasured),
         savings=savings,
         usd=usd,
         saved_usd=saved_usd,
@@ -103,20 +87,19 @@ def make_bill(
 def savings_by_cache(finished: Iterable[Finished], usd_per_minute: float) -> tuple[Saving, ...]:
     """Compile time that the build cache saved in passed steps, by pattern. A build counts where it first appears,
     unless it was made there; of several builds of a variant in one pattern, the last."""
-    seen_build_ids: set[str] = set()
+    known_build_ids: set[str] = set()
     seconds_by_pattern: dict[str, dict[str, float]] = {}  # Pattern to variant to seconds of compiling.
     for record in finished:
         output = read_output(record, BuildOutput)
         for build in output.builds if output else ():
-            if build.build_id not in seen_build_ids and build.cached and record.status == "passed":
+            if build.build_id not in known_build_ids and build.cached and record.status == "passed":
                 seconds_by_pattern.setdefault(record.pattern, {})[build.variant] = build.seconds
-            seen_build_ids.add(build.build_id)
+            known_build_ids.add(build.build_id)
     savings = []
     for pattern, seconds_by_variant in seconds_by_pattern.items():
         minutes = sum(seconds_by_variant.values()) / 60
         source = f"{', '.join(seconds_by_variant)} from the cache; compiling took {60 * minutes:.1f} s then"
-        usd = minutes * usd_per_minute
-        savings.append(Saving(pattern=pattern, source=source, minutes=minutes, usd=usd))
+        savings.append(Saving(pattern=pattern, source=source, minutes=minutes, usd=minutes * usd_per_minute))
     return tuple(savings)
 
 
@@ -146,15 +129,9 @@ def explain_missing_price(card: RateCard, gpu: str | None) -> str:
     charged_rate = card.find_rate(card.gpu)
     machine_text = f", the price of a machine with {charged_rate.gpu}" if charged_rate and charged_rate.gpu else ""
     problem = f"the rate card charges {card.gpu}{machine_text}; this GPU is {gpu or 'not known'}"
-    rates_and_gpus = [(rate, 1) for rate in card.rates if rate.resource == "gpu"]
-    rates_and_gpus += [(rate, machine.count) for machine in card.machines for rate in machine.rates]
     place = "rates.yaml beside target.yaml (sessions/rates.yaml for the bundled target)"
-    prices: dict[str, str] = {}  # Name of a rate to its price, in words.
-    for rate, count in rates_and_gpus:
-        if rate.gpu and gpu and is_same_gpu_model(rate.gpu, gpu):
-            hourly = f"${rate.usd_per_hour:.2f} an hour{f' for {count} GPUs' if count > 1 else ''}"
-            prices[rate.name] = f"{rate.name}, {rate.gpu}: {hourly} ({rate.as_of})"
-    if not prices:
+    fitting = [rate for rate in card.all_rates if rate.gpu and gpu and is_same_gpu_model(rate.gpu, gpu)]
+    if not fitting:
         return f"{problem}, of which it has no price. Add its rate, and name it as `gpu:` in {place}"
-    prices_text = "; ".join(prices.values())
-    return f"{problem}. Its prices: {prices_text}. Choose one: `gpu: {next(iter(prices))}` in {place}"
+    prices = "; ".join(f"{rate.name}, ${rate.usd_per_hour:.2f} an hour ({rate.as_of})" for rate in fitting)
+    return f"{problem}. Its prices: {prices}. Choose one: `gpu: {fitting[0].name}` in {place}"

@@ -5,6 +5,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from loop.base.errors import UsageError
 from loop.library.definitions import read_file
@@ -13,7 +14,6 @@ from loop.library.rates import rates
 from loop.library.targets import read_target
 from loop.machine.gpus import detect_gpus
 from loop.model.base import Model, Printed
-from loop.model.dtypes import Device
 from loop.model.index import SessionRow
 from loop.model.money import Rate
 from loop.money import decisions
@@ -44,19 +44,19 @@ class Costs(Model):
     partial: tuple[str, ...] = ()
     """Resources that some sessions have no figure for, so their dollars are only a part."""
 
-    @property
-    def cells(self) -> tuple[str, ...]:
-        """A table row: name, minutes, dollars by resource. `?`: unknown; `+`: only a part."""
-        cells = [self.name, f"{self.minutes:.1f}"]
-        usd_by_resource = {"gpu": self.gpu_usd, "ai": self.ai_usd, "engineer": self.engineer_usd, "": self.usd}
-        for resource, usd in usd_by_resource.items():
-            is_part = resource in self.partial if resource else bool(self.partial)
-            if usd is None:
-                cells.append("?")
-                continue
-            decimals = 2 if usd == 0 or abs(usd) >= 1 else 4
-            cells.append(f"{usd:.{decimals}f}{'+' if is_part else ''}")
-        return tuple(cells)
+    @classmethod
+    def of_sessions(cls, name: str, sessions: Sequence[SessionRow]) -> "Costs":
+        """Sums over sessions. A resource that no session measured is None, never 0."""
+        charges = [charge for session in sessions for charge in session.charges]
+        unmeasured_resources = {missing.resource for session in sessions for missing in session.unmeasured}
+        fields: dict[str, Any] = {"name": name, "sessions": len(sessions), "partial": sorted(unmeasured_resources)}
+        for resource in RESOURCE_NAMES:
+            amounts = [charge.usd for charge in charges if charge.resource == resource]
+            is_unknown = resource in unmeasured_resources and not amounts
+            fields[f"{resource}_usd"] = None if is_unknown else round(sum(amounts), SUM_DECIMALS)
+        total = round(sum(charge.usd for charge in charges), SUM_DECIMALS)
+        minutes = round(sum(session.seconds / 60 for session in sessions), SUM_DECIMALS)
+        return cls(**fields, minutes=minutes, usd=None if unmeasured_resources and not total else total)
 
 
 class Ledger(Printed):
@@ -76,15 +76,23 @@ class Ledger(Printed):
     """Session folders that were skipped, each with the reason."""
 
     def show(self, screen: Screen) -> None:
-        """Print the last sessions, savings, notes and damaged folders."""
+        """Print a row for each of the last sessions (`?`: unknown; `+`: only a part), savings, notes and damaged
+        folders."""
         if not self.rows:
             screen.say("no sessions yet; `loop run session` makes one")
             return
         last_rows = self.rows[-MOST_SHOWN:]
         if len(last_rows) < len(self.rows):
             screen.data(f"the last {len(last_rows)} of {len(self.rows)} sessions; --json has all")
-        cells = [costs.cells for costs in (*last_rows, self.totals)]
-        screen.table(("session", "min", "GPU", "AI", "engineer", "all"), cells)
+        rows = []
+        for costs in (*last_rows, self.totals):
+            rows.append([costs.name, f"{costs.minutes:.1f}"])
+            amounts = {"gpu": costs.gpu_usd, "ai": costs.ai_usd, "engineer": costs.engineer_usd, "": costs.usd}
+            for resource, usd in amounts.items():
+                is_part = resource in costs.partial if resource else bool(costs.partial)
+                decimals = 2 if not usd or abs(usd) >= 1 else 4
+                rows[-1].append("?" if usd is None else f"{usd:.{decimals}f}{'+' if is_part else ''}")
+        screen.table(("session", "min", "GPU", "AI", "engineer", "all"), rows)
         screen.data("")
         if self.spared_minutes:
             roi = "" if self.roi is None else f"; ROI {self.roi:.3g}"
@@ -129,8 +137,7 @@ class Prices(Printed):
 
 
 def show_costs(target: Path | None) -> Ledger:
-    """Each session's cost, the sums, the measured savings, and resources without a figure. A session that never
-    closed is charged for the steps in its journal."""
+    """Each session's cost, the sums and savings. A session that never closed is charged for its steps."""
     this_project = find_project(target, Path.cwd())
     entries = index.entries(this_project.sessions)
     card, rows = rates(this_project), []
@@ -146,35 +153,19 @@ def show_costs(target: Path | None) -> Ledger:
 
 
 def make_ledger(rows: Sequence[SessionRow], damaged: dict[str, str]) -> Ledger:
-    """Costs, savings and return (None if nothing was charged or saved) of sessions. Costs of imported ones
-    (`recorded`) are not in the return: they have no savings. `damaged`: folders skipped, to the reason."""
+    """Costs, savings and return of sessions. Imported ones have no savings, and are not in the return."""
     savings = [saving for row in rows for saving in row.savings]
     saved_minutes, saved_usd = sum(saving.minutes for saving in savings), sum(saving.usd for saving in savings)
     cost = sum(row.usd for row in rows if not row.recorded)
     return Ledger(
-        totals=sum_costs("sum", rows),
-        rows=tuple(sum_costs(row.id, [row]) for row in rows),
+        totals=Costs.of_sessions("sum", rows),
+        rows=tuple(Costs.of_sessions(row.id, [row]) for row in rows),
         spared_minutes=saved_minutes,
         spared_usd=saved_usd,
         roi=(saved_usd - cost) / cost if cost > 0 and saved_minutes else None,
         notes=tuple(cost_notes(rows)),
         damaged=damaged,
     )
-
-
-def sum_costs(name: str, sessions: Sequence[SessionRow]) -> Costs:
-    """Sums over sessions. A resource that no session measured is None, never 0."""
-    charges = [charge for session in sessions for charge in session.charges]
-    unmeasured_resources = {missing.resource for session in sessions for missing in session.unmeasured}
-    usd: dict[str, float | None] = {}
-    for resource in RESOURCE_NAMES:
-        amounts = [charge.usd for charge in charges if charge.resource == resource]
-        is_unknown = resource in unmeasured_resources and not amounts
-        usd[f"{resource}_usd"] = None if is_unknown else round(sum(amounts), SUM_DECIMALS)
-    total = round(sum(charge.usd for charge in charges), SUM_DECIMALS)
-    minutes = round(sum(session.seconds / 60 for session in sessions), SUM_DECIMALS)
-    fields = {"name": name, "sessions": len(sessions), "minutes": minutes, "partial": sorted(unmeasured_resources)}
-    return Costs.model_validate({**fields, **usd, "usd": None if unmeasured_resources and not total else total})
 
 
 def cost_notes(sessions: Sequence[SessionRow]) -> Iterator[str]:
@@ -207,9 +198,8 @@ def show_rates(target: Path | None) -> Prices:
 def keep_or_stop(
     *, idle_hours: float | None, restart_minutes: float | None, waiting: Waiting | None, target: Path | None
 ) -> KeepOrStop:
-    """Costs of idling and of a stop, break-even and decision, by the rate card's price of this GPU, or of the
-    last session's if there is none here. `restart_minutes`: None: as measured in past sessions. `waiting`: for
-    whom a restart costs time. Raises UsageError, also if the card charges another GPU."""
+    """Costs of idling and of a stop, by the price of this GPU, or of the last session's. `restart_minutes`:
+    None: as measured in past sessions. Raises UsageError, also if the card charges another GPU."""
     if idle_hours is None:
         raise UsageError("for how long will the GPU idle?", hint="loop cost keep-or-stop --idle-hours 5")
     for option, amount in {"--idle-hours": idle_hours, "--restart-minutes": restart_minutes}.items():
@@ -223,19 +213,16 @@ def keep_or_stop(
     rate = rate_for_gpu(card, gpu)
     if rate is None:
         raise UsageError(explain_missing_price(card, gpu), hint="loop cost rates")
-    usd_per_hour = rate.usd_per_hour
+    terms = (card, rate.usd_per_hour, waiting)
     if restart_minutes is not None:
-        stop = decisions.price_restart(restart_minutes, "as given", card, usd_per_hour, waiting)
-    else:
-        rows = index.rows(this_project.sessions, target=read_target(this_project).value.name)
-        devices: tuple[Device, ...] = ("cuda", "cpu")
-        stops = [decisions.measured_stop(rows, device, card, usd_per_hour, waiting) for device in devices]
-        measured = next(filter(None, stops), None)
-        if measured is None:
-            hint = "say how long a restart takes: --restart-minutes 4"
-            raise UsageError("no restart was measured: in no session was anything compiled and then timed", hint)
-        stop = measured
-    return decisions.decide_keep_or_stop(idle_hours, usd_per_hour, stop)
+        stop = decisions.price_restart(restart_minutes, "as given", *terms)
+        return decisions.decide_keep_or_stop(idle_hours, rate.usd_per_hour, stop)
+    rows = index.rows(this_project.sessions, target=read_target(this_project).value.name)
+    measured = decisions.measured_stop(rows, "cuda", *terms) or decisions.measured_stop(rows, "cpu", *terms)
+    if measured is None:
+        hint = "say how long a restart takes: --restart-minutes 4"
+        raise UsageError("no restart was measured: in no session was anything compiled and then timed", hint)
+    return decisions.decide_keep_or_stop(idle_hours, rate.usd_per_hour, measured)
 
 
 def pivot(options: Path | None, target: Path | None) -> Pivot:

@@ -1,6 +1,6 @@
 """Decisions about money: keep or stop an idle GPU, continue or pivot."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from statistics import median
 from typing import Annotated, Literal
@@ -128,13 +128,29 @@ class OptionValue(Model):
     note: str
     """The conclusion in words."""
 
-    @property
-    def line(self) -> str:
-        """Name, cost, expected value and conclusion, on one line."""
-        costs = " to ".join(dict.fromkeys(map(say.usd, self.usd)))
-        if self.expected_usd is not None:
-            costs += f", expected {' to '.join(dict.fromkeys(map(say.usd, self.expected_usd)))}"
-        return f"{self.name}: costs {costs}; {self.note}"
+    @classmethod
+    def weigh(cls, option: MachineOption, value_usd: float | None = None) -> "OptionValue":
+        """Expected value of an option, and in words whether it pays. `value_usd`: if it has none."""
+        (low, high), probability = option.usd, option.probability
+        success_usd = option.value_usd if option.value_usd is not None else value_usd
+        expected_usd = None
+        if probability == 0:
+            success_usd = 0.0  # What success is worth does not matter.
+        if success_usd is None:
+            needed = dict.fromkeys(f"${usd / (probability or 1):,.0f}" for usd in option.usd)
+            unknown = "value: success" if probability else "probability and value: their product"
+            note = f"unknown {unknown} has to be worth {' to '.join(needed)}"
+        elif probability is not None:
+            expected_usd = (probability * success_usd - high, probability * success_usd - low)
+            note = "pays only at its lower cost" if expected_usd[1] > 0 else "does not pay even at its lowest cost"
+            note = "pays even at its highest cost" if expected_usd[0] >= 0 else note
+        elif success_usd <= 0 or low > success_usd:
+            note = "unknown probability: it costs more than success is worth, whatever the probability"
+        else:
+            percents = dict.fromkeys(f"{100 * usd / success_usd:.0f}" for usd in option.usd)
+            exception = ", and not at all at its highest cost" if high > success_usd else ""
+            note = f"unknown probability: it pays from a probability of {' to '.join(percents)} %{exception}"
+        return cls(name=option.name, usd=option.usd, expected_usd=expected_usd, note=note)
 
 
 class StopRule(Model):
@@ -144,12 +160,6 @@ class StopRule(Model):
     holds: bool | None
     """Whether the rule is met; None if the records do not tell."""
     why: str
-
-    @property
-    def line(self) -> str:
-        """Rule, result and evidence, on one line."""
-        met = {True: "met", False: "not met", None: "unknown whether it is met"}[self.holds]
-        return f"{self.rule}: {met}; {self.why}"
 
 
 class Pivot(Printed):
@@ -167,9 +177,17 @@ class Pivot(Printed):
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """The conclusion, then a line for each stop rule and each option."""
-        parts: tuple[StopRule | OptionValue, ...] = (*self.rules, *self.options)
-        return (self.decision, *(part.line for part in parts))
+        """The conclusion, then a line for each stop rule (result, evidence) and each option (costs, note)."""
+        lines = [self.decision]
+        for rule in self.rules:
+            met = {True: "met", False: "not met", None: "unknown whether it is met"}[rule.holds]
+            lines.append(f"{rule.rule}: {met}; {rule.why}")
+        for option in self.options:
+            costs = " to ".join(dict.fromkeys(map(say.usd, option.usd)))
+            if option.expected_usd is not None:
+                costs += f", expected {' to '.join(dict.fromkeys(map(say.usd, option.expected_usd)))}"
+            lines.append(f"{option.name}: costs {costs}; {option.note}")
+        return tuple(lines)
 
     def show(self, screen: Screen) -> None:
         """Print the conclusion, the stop rules and the options."""
@@ -205,20 +223,17 @@ def price_restart(
 ) -> StopCost:
     """Cost of a stop: minutes of the restart, from `source`, at the rates of the GPU and of who
     waits (`waiting`; None: whom the rate card names). Raises UsageError if that has no price."""
-    card_rate = card.find_rate(card.waiting)
+    card_rate, waiting_usd = card.find_rate(card.waiting), 0.0
     if waiting is None:
         waiting = "nobody" if card_rate is None else "agent" if card_rate.resource == "ai" else "engineer"
-    usd_by_resource: dict[str, float] = {}
-    for rate in (card_rate, card.find_rate(card.ai), *card.rates):  # The rates in use come first.
-        if rate is not None:
-            usd_by_resource.setdefault(rate.resource, rate.usd_per_hour)
-    waiting_usd = 0.0
     if waiting != "nobody":
         resource = "ai" if waiting == "agent" else "engineer"
-        if resource not in usd_by_resource:
+        rates = (card_rate, card.find_rate(card.ai), *card.rates)  # The rates in use come first.
+        prices = [rate.usd_per_hour for rate in rates if rate is not None and rate.resource == resource]
+        if not prices:
             problem = f"the rate card has no price for an {waiting}"
             raise UsageError(problem, "add one to rates.yaml, or let nobody wait")
-        waiting_usd = usd_by_resource[resource]
+        waiting_usd = prices[0]
     text = f"a restart of {minutes:.1f} min, {source}"
     usd = minutes / 60 * (usd_per_hour + waiting_usd)
     return StopCost(usd=usd, source=text, waiting=waiting, waiting_usd_per_hour=waiting_usd)
@@ -282,32 +297,9 @@ IDLE_SESSIONS = 2  # Sessions in a row without measurable progress that meet the
 NOISE_MARGIN = 0.02  # Growth of a ratio below which it counts as unchanged: `same` needs an interval within 2 %.
 
 
-def weigh_option(option: MachineOption, value_usd: float | None = None) -> OptionValue:
-    """Expected value of an option, and in words whether it pays. `value_usd`: for an option without its own."""
-    (low, high), probability = option.usd, option.probability
-    success_usd = option.value_usd if option.value_usd is not None else value_usd
-    expected_usd = None
-    if success_usd is None:
-        needed = dict.fromkeys(f"${usd / (probability or 1):,.0f}" for usd in option.usd)
-        unknown_text = "unknown value: success" if probability else "unknown probability and value: their product"
-        note = f"{unknown_text} has to be worth {' to '.join(needed)}"
-        note = "it cannot succeed" if probability == 0 else note
-    elif probability is not None:
-        expected_usd = (probability * success_usd - high, probability * success_usd - low)
-        note = "pays only at its lower cost" if expected_usd[1] > 0 else "does not pay even at its lowest cost"
-        note = "pays even at its highest cost" if expected_usd[0] >= 0 else note
-    elif success_usd <= 0 or low > success_usd:
-        note = "unknown probability: it costs more than success is worth, whatever the probability"
-    else:
-        percents = dict.fromkeys(f"{100 * usd / success_usd:.0f}" for usd in option.usd)
-        exception = ", and not at all at its highest cost" if high > success_usd else ""
-        note = f"unknown probability: it pays from a probability of {' to '.join(percents)} %{exception}"
-    return OptionValue(name=option.name, usd=option.usd, expected_usd=expected_usd, note=note)
-
-
 def weigh_pivot(options: Options | None, rules: Sequence[StopRule]) -> Pivot:
     """Combine stop rules and options. The decision also names options without an expected value."""
-    values = tuple(weigh_option(option, options.value_usd) for option in options.options) if options else ()
+    values = tuple(OptionValue.weigh(option, options.value_usd) for option in options.options) if options else ()
     ranges = {value.name: value.expected_usd for value in values if value.expected_usd is not None}
     best = None  # Its worst case beats every rival's best case, and zero.
     for name, (worst, _) in ranges.items():
@@ -331,9 +323,8 @@ def weigh_pivot(options: Options | None, rules: Sequence[StopRule]) -> Pivot:
     elif rules:
         hedge = ", as far as the records tell" if any(rule.holds is None for rule in rules) else ""
         decision = f"No stop rule is met{hedge}. {decision}"
-    question = options.question if options else None
     fields = {"stop": bool(met_rules), "rules": tuple(rules), "options": values}
-    return Pivot(question=question, best=best, decision=decision, **fields)
+    return Pivot(question=options.question if options else None, best=best, decision=decision, **fields)
 
 
 def check_stop_rules(
@@ -346,31 +337,28 @@ def check_stop_rules(
 
 
 def check_progress(rows: Sequence[SessionRow]) -> StopRule:
-    """Stop rule: the last two sessions brought nothing newly correct and no new best ratio beyond noise. Unknown
-    with less than three sessions, as they need one to compare with."""
+    """Stop rule: in the last two sessions nothing passes again, no variant became correct, and no ratio is a new
+    best beyond noise. Unknown with less than three sessions, as they need one to compare with."""
     rule = f"{IDLE_SESSIONS} sessions without measurable progress"
     if len(rows) <= IDLE_SESSIONS:
         return StopRule(rule=rule, holds=None, why="too few sessions have ended: three have to")
     for index in range(len(rows) - 1, len(rows) - 1 - IDLE_SESSIONS, -1):
-        if progress := "; ".join(_describe_progress(rows[:index], rows[index])):
-            return StopRule(rule=rule, holds=False, why=f"{rows[index].id}: {progress}")
+        earlier, latest = rows[:index], rows[index]
+        is_mended = earlier[-1].status == "failed" and latest.status == "passed"
+        progress = ["it passes again"] if is_mended else []
+        for variant, ratio in latest.ratios.items():
+            past_rows = [row for row in earlier if variant in row.variants]
+            if past_rows and variant in past_rows[-1].incorrect and variant not in latest.incorrect:
+                progress.append(f"{variant} is right")
+            timed_rows = [row for row in past_rows if variant in row.ratios and variant not in row.inconclusive]
+            best = max((row.ratios[variant] for row in timed_rows), default=0.0)
+            if variant not in latest.inconclusive and ratio > best * (1 + NOISE_MARGIN):
+                before = f", its best before was {say.speedup_text(best)}" if best else ""
+                progress.append(f"{variant} at {say.speedup_text(ratio)}{before}")
+        if progress:
+            return StopRule(rule=rule, holds=False, why=f"{latest.id}: {'; '.join(progress)}")
     names = " and ".join(row.id for row in rows[-IDLE_SESSIONS:])
     return StopRule(rule=rule, holds=True, why=f"nothing new in {names}")
-
-
-def _describe_progress(earlier: Sequence[SessionRow], latest: SessionRow) -> Iterator[str]:
-    """Progress that a session made: it passes again, a correct variant, a new best ratio."""
-    if earlier and earlier[-1].status == "failed" and latest.status == "passed":
-        yield "it passes again"
-    for variant, ratio in latest.ratios.items():
-        past_rows = [row for row in earlier if variant in row.variants]
-        if past_rows and variant in past_rows[-1].incorrect and variant not in latest.incorrect:
-            yield f"{variant} is right"
-        timed_rows = [row for row in past_rows if variant in row.ratios and variant not in row.inconclusive]
-        best = max((row.ratios[variant] for row in timed_rows), default=0.0)
-        if variant not in latest.inconclusive and ratio > best * (1 + NOISE_MARGIN):
-            before = f", its best before was {say.speedup_text(best)}" if best else ""
-            yield f"{variant} at {say.speedup_text(ratio)}{before}"
 
 
 def check_budget(rows: Sequence[SessionRow], budget_s: float | None, used_s: float | None) -> StopRule:
@@ -417,10 +405,9 @@ def keep_or_stop(context: Context, arguments: KeepTerms) -> RunningAction[KeepOu
     yield from ()
     card, gpu, stop, usd_per_hour = context.task.card, next(iter(context.task.machine.gpus), None), None, 0.0
     rate = rate_for_gpu(card, gpu) if card else None
-    why = "no restart was measured: in no session before was anything compiled and then timed"
-    if card is None or rate is None:
-        why = explain_missing_price(card, gpu) if card else "there is no rate card"
-    else:
+    why = explain_missing_price(card, gpu) if card else "there is no rate card"
+    if card is not None and rate is not None:
+        why = "no restart was measured: in no session before was anything compiled and then timed"
         sessions, waiting, usd_per_hour = context.past.sessions, arguments.waiting, rate.usd_per_hour
         stop = measured_stop(sessions, context.bench.device, card, usd_per_hour, waiting)
     if stop is None:

@@ -28,8 +28,7 @@ def sections(bill: Bill, seconds: float, finished: Sequence[Finished]) -> Iterat
     for use in bill.ai.models if bill.ai else ():
         usd = "unknown" if use.usd is None else say.usd(use.usd)
         models.append((use.model, f"{use.tokens:,}", usd))
-    if models:
-        yield Section(table=drop_empty_columns(("Model", ">Tokens", ">Cost"), models))
+    yield Section(table=drop_empty_columns(("Model", ">Tokens", ">Cost"), models))
     remarks = []
     for missing in bill.unmeasured:
         is_in_use = missing.resource == "gpu" or (missing.resource == "ai" and bill.ai is not None)

@@ -52,9 +52,12 @@ def basis_lines(answer: BisectAnswer) -> Iterator[str]:
     if answer.workloads and (observations or answer.checks):
         scope = say.count(len(answer.workloads), "workload")
         scope += f" ({', '.join(answer.workloads)})" if len(answer.workloads) <= MOST_NAMED_WORKLOADS else ""
-        scope += f" of the {_sets_text(answer.sets)}" if answer.sets else ""
+        set_texts = []
+        for names in (answer.sets, answer.left_out):
+            set_texts.append(f"set{'s' if len(names) > 1 else ''} {', '.join(names)}")
+        scope += f" of the {set_texts[0]}" if answer.sets else ""
         scope += f", in {say.count(answer.checks, 'check')}" if answer.checks else ""
-        scope += f"; not tried: the {_sets_text(answer.left_out)}" if answer.left_out else ""
+        scope += f"; not tried: the {set_texts[1]}" if answer.left_out else ""
         yield f"Judged on {scope}"
     if answer.probes:
         probes, builds = say.count(len(answer.probes), "probe"), say.count(answer.builds, "build")
@@ -63,11 +66,6 @@ def basis_lines(answer: BisectAnswer) -> Iterator[str]:
     for commit, reason in answer.skipped.items():
         if commit not in in_range:
             yield f"Skipped `{commit[:12]}`: {reason}"
-
-
-def _sets_text(names: Sequence[str]) -> str:
-    """`set quick`, `sets quick, edges`."""
-    return f"set{'s' if len(names) > 1 else ''} {', '.join(names)}"
 
 
 def sections(finished: Sequence[Finished]) -> Iterator[Section]:

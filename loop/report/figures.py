@@ -1,5 +1,4 @@
-"""Draws the ratio of each variant on each workload, with its interval and a line at 1, as SVG; the same on every
-machine.
+"""Draws the ratio of each variant on each workload, with its interval, as SVG; the same on every machine.
 
 A figure is a file behind an <img>, with its own background and style, or part of the HTML report,
 which has the style. Colours are those of Okabe and Ito (2008), adapted to light and dark paper.
@@ -7,7 +6,7 @@ Marks differ in shape, too, so that no meaning depends on colour.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import ClassVar
@@ -17,8 +16,7 @@ from loop.report import format as say
 from loop.report.findings import speed_verdicts
 from loop.report.markdown import one_line, shortened
 
-WIDTH = 360.0
-"""Width of a figure in its own units: the width of a phone, where 12-unit letters have 12 pixels."""
+WIDTH = 360.0  # Width of a figure in units: of a phone, where 12-unit letters have 12 pixels.
 PIXELS_PER_UNIT = 4 / 3  # Pixels per unit if nothing limits the width.
 LETTER_WIDTH = 6.6  # Approximate width of a letter in units.
 MAX_TEXT = 4000  # Most characters of a title, description or text.
@@ -69,26 +67,21 @@ class Figure:
     body: str
 
     @property
-    def file(self) -> str:
-        """The complete SVG file."""
-        return f"{self._head}<style>{STYLE}</style>{self.body}</svg>\n"
-
-    @property
     def html(self) -> str:
-        """The SVG without its style, for a page that has `STYLE`."""
-        return f"{self._head}{self.body}</svg>"
-
-    @property
-    def _head(self) -> str:
-        """The opening tag of the SVG, with title and description for screen readers."""
+        """The SVG without its style, for a page that has `STYLE`; screen readers read its description."""
         box = f"0 0 {coord(WIDTH)} {coord(self.height)}"
         width, height = coord(WIDTH * PIXELS_PER_UNIT), coord(self.height * PIXELS_PER_UNIT)
         return (
             f'<svg xmlns="http://www.w3.org/2000/svg" class="fig" viewBox="{box}" width="{width}" '
             f'height="{height}" role="img" aria-labelledby="ratios-title ratios-desc">'
             f'<title id="ratios-title">{escaped_text(self.title)}</title>'
-            f'<desc id="ratios-desc">{escaped_text(self.description)}</desc>'
+            f'<desc id="ratios-desc">{escaped_text(self.description)}</desc>{self.body}</svg>'
         )
+
+    @property
+    def file(self) -> str:
+        """The complete SVG file, with its style behind the description."""
+        return self.html.replace("</desc>", f"</desc><style>{STYLE}</style>", 1) + "\n"
 
 
 def coord(value: float) -> str:
@@ -120,12 +113,6 @@ def line(x1: float, y1: float, x2: float, y2: float, kind: str = "line", *, widt
     """A straight line. `kind`: its colour, in `_COLOURS` or of `colour_class_of`."""
     ends = f'x1="{coord(x1)}" y1="{coord(y1)}" x2="{coord(x2)}" y2="{coord(y2)}"'
     return f'<line class="s-{kind}" {ends} stroke-width="{coord(width)}"/>'
-
-
-def path(points: Iterable[tuple[float, float]], kind: str) -> str:
-    """A line through points. `kind`: its colour, in `_COLOURS` or of `colour_class_of`."""
-    points_text = " L".join(f"{coord(x)} {coord(y)}" for x, y in points)
-    return f'<path class="hollow s-{kind}" d="M{points_text}" stroke-width="1.5"/>'
 
 
 def colour_class_of(variant_number: int) -> str:
@@ -235,8 +222,7 @@ def draw_ratios(verdicts: Sequence[Verdict], baseline: str) -> Figure | None:
 
 
 def _draw_interval(verdict: SpeedVerdict, variant_number: int, y: float, scale: Scale) -> list[str]:
-    """SVG of a ratio and its interval at height `y`, in the variant's colour; an end beyond the scale becomes an
-    arrow."""
+    """SVG of a ratio and its interval at height `y`; an end beyond the scale becomes an arrow."""
     hue, (low, high) = colour_class_of(variant_number), verdict.interval
     parts = [line(scale(low), y, scale(high), y, hue, width=2)]
     for end, inward in ((low, 5.0), (high, -5.0)):
@@ -244,7 +230,9 @@ def _draw_interval(verdict: SpeedVerdict, variant_number: int, y: float, scale: 
         if scale.low <= end <= scale.high:
             parts.append(line(x, y - 3, x, y + 3, hue, width=2))
         else:
-            parts.append(path(((x + inward, y - 4), (x, y), (x + inward, y + 4)), hue))
+            back, above, below = coord(x + inward), coord(y - 4), coord(y + 4)
+            arrow = f"M{back} {above} L{coord(x)} {coord(y)} L{back} {below}"
+            parts.append(f'<path class="hollow s-{hue}" d="{arrow}" stroke-width="1.5"/>')
     return [*parts, mark(scale(verdict.ratio), y, variant_number)]
 
 

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from statistics import geometric_mean
 
 from loop.model.change import latest_target_attempts
@@ -15,8 +14,7 @@ from loop.report import format as say
 from loop.report.markdown import drop_empty_columns
 from loop.report.sections import Line, Section
 
-SIMILAR_ERRORS_FACTOR = 4.0
-"""If the errors of a dimension's parts differ by less than this factor, the dimension explains nothing."""
+SIMILAR_ERRORS_FACTOR = 4.0  # A dimension whose parts have errors within this factor explains nothing.
 MANY_FAILURES = 8  # Most failing workloads of a variant that are described one by one.
 CHECK_COLUMNS = (
     *("Variant", ">Right", "Not right", ">Largest error", ">Allowed there", ">Plain implementation's"),
@@ -27,16 +25,14 @@ COMPARISON_NOTE = (
     "the same checks, on the workloads that are timed."
 )
 SPEED_NOTE = "A ratio is the library's time over the variant's: above 1 the variant is faster."
-ROOF_FACTS = ("flops", "bytes", "time_us", "flops_share", "bandwidth_share")
-"""Facts of a profile that determine the roof."""
+ROOF_FACTS = ("flops", "bytes", "time_us", "flops_share", "bandwidth_share")  # Of a profile.
 RATES_NOTE = " GB/s and GFLOP/s are the manifest's `bytes` and `flops` over the variant's time."
 
 
 def correctness_sections(
     finished: Sequence[Finished], empty_note: str = "Nothing was verified."
 ) -> Iterator[Section]:
-    """A table with a row for each variant and dtype, then the failures. `empty_note`: says that nothing was
-    verified."""
+    """A table with a row for each variant and dtype, then the failures. `empty_note`: for nothing verified."""
     outputs = outputs_of(finished, VerifyOutput)
     checked_variants = [checks for output in outputs for checks in output.variants]
     all_checks = [check for checks in checked_variants for check in checks.checks]
@@ -92,8 +88,7 @@ def _failure_lines(checks: VariantChecks) -> Iterator[Line]:
 
 
 def _error_map_lines(check: Check) -> Iterator[str]:
-    """A line for each dimension that was split: the largest error in each part (`0-31 right, 32-63 0.4`), or that
-    they are alike."""
+    """A line for each dimension that was split: the largest error in each part (`0-31 right, 32-63 0.4`)."""
     for name, parts in check.map.items():
         if len(parts) < 2:
             continue
@@ -133,24 +128,11 @@ def _number_or_nan(value: float | None) -> str:
     return "nan" if value is None or value > 1e300 else f"{value:.2g}"
 
 
-@dataclass(frozen=True)
-class Roof:
-    """Peak rates of the device: one roof for all variants of a session."""
-
-    flops_per_s: float
-    bytes_per_s: float
-
-    def share(self, flops_per_s: float | None, bytes_per_s: float | None) -> float | None:
-        """How near the rates are to the roof: the larger of their shares of the peaks; None if a rate is
-        unknown."""
-        if not flops_per_s or not bytes_per_s:
-            return None
-        return max(flops_per_s / self.flops_per_s, bytes_per_s / self.bytes_per_s)
+Roof = tuple[float, float]  # Peak FLOP/s and bytes/s of the device.
 
 
 def find_roof(profiles: Sequence[Profile]) -> Roof | None:
-    """The highest peaks that any profile implies: its rates / their shares of the peak; None if no profile has all
-    of `ROOF_FACTS` as numbers above 0."""
+    """The highest peaks that any profile implies: rates / their shares; None without `ROOF_FACTS`."""
     flops_peaks, bytes_peaks = list[float](), list[float]()
     for profile in profiles:
         values = [profile.facts.get(name) for name in ROOF_FACTS]
@@ -159,14 +141,14 @@ def find_roof(profiles: Sequence[Profile]) -> Roof | None:
             flops, moved, time_us, flops_share, bandwidth_share = numbers
             flops_peaks.append(flops / time_us * 1e6 / flops_share)
             bytes_peaks.append(moved / time_us * 1e6 / bandwidth_share)
-    return Roof(max(flops_peaks), max(bytes_peaks)) if flops_peaks else None
+    return (max(flops_peaks), max(bytes_peaks)) if flops_peaks else None
 
 
 def speed_sections(
     verdicts: Sequence[Verdict], finished: Sequence[Finished], baseline: str, roof: Roof | None = None
 ) -> Iterator[Section]:
-    """A table per timed variant, a row per workload, and how to read them; nothing if nothing was timed, or if all
-    timed variants are incorrect or invalid. `roof`: the device's peak rates; None: unknown."""
+    """A table per variant that was timed and is right everywhere, a row per workload. `roof`:
+    the device's peak rates; None: unknown."""
     verdict_of = {(verdict.variant, verdict.workload): verdict for verdict in speed_verdicts(verdicts)}
     outputs = outputs_of(latest_target_attempts(finished), MeasureOutput)
     # Variant to workload to the timing behind its verdict, else to the first.
@@ -238,14 +220,17 @@ def _speed_row(timing: Measurement, verdict: SpeedVerdict, roof: Roof | None) ->
     """A workload's row of the table of speeds. `roof`: peak rates; None: unknown."""
     clock_note = " (times itself)" if timing.timed_by == "itself" else ""
     too_few_text = f"{say.speedup_text(verdict.ratio)}, too few rounds"
-    share = None if roof is None else roof.share(timing.flops_per_s, timing.bytes_per_s)
+    flops_per_s, bytes_per_s, share_text = timing.flops_per_s, timing.bytes_per_s, "-"
+    if roof is not None and flops_per_s and bytes_per_s:  # The larger share of a peak.
+        share = max(flops_per_s / roof[0], bytes_per_s / roof[1])
+        share_text = f"{say.significant(100 * share, 2)} %"
     return (
         timing.workload.name,
         verdict.verdict + clock_note,
         too_few_text if timing.ranged else say.ratio(verdict.ratio, verdict.interval),
         say.latency(timing.candidate_us),
         say.latency(timing.reference_us),
-        say.giga_text(timing.bytes_per_s),
-        say.giga_text(timing.flops_per_s),
-        "-" if share is None else f"{say.significant(100 * share, 2)} %",
+        "-" if bytes_per_s is None else say.significant(bytes_per_s / 1e9),
+        "-" if flops_per_s is None else say.significant(flops_per_s / 1e9),
+        share_text,
     )

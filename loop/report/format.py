@@ -45,14 +45,11 @@ def seconds(value: float) -> str:
 
 def ratio(value: float, interval: Interval) -> str:
     """`1.62x [1.58, 1.66]`: ratio and interval; an end beyond is printed as `<0.001` or `>1000`."""
-    return f"{speedup_text(value)} [{_interval_end(interval[0])}, {_interval_end(interval[1])}]"
-
-
-def _interval_end(value: float) -> str:
-    """One end of an interval, limited to `<0.001` and `>1000`."""
-    if value < 0.001:
-        return "<0.001"
-    return ">1000" if value > 1000 else speedup_text(value).removesuffix("x")
+    ends = []
+    for end in interval:
+        within = ">1000" if end > 1000 else plain_ratio(end)
+        ends.append("<0.001" if end < 0.001 else within)
+    return f"{speedup_text(value)} [{', '.join(ends)}]"
 
 
 def gain_text(kept: KeptChange) -> str:
@@ -63,11 +60,6 @@ def gain_text(kept: KeptChange) -> str:
     faster_count = sum(low > 1 for low, _, _ in kept.workloads.values())
     faster_text = f", faster on {faster_count} of {workloads}" if kept.workloads else ""
     return f"{speedup_text(kept.ratio)} as fast as what it replaced{changes_text}{tuning_text}{faster_text}"
-
-
-def giga_text(value: float | None) -> str:
-    """A rate in units of 1e9 (GB/s, GFLOP/s) as `12.3`; a dash for None."""
-    return "-" if value is None else significant(value / 1e9)
 
 
 def usd(value: float) -> str:
@@ -111,8 +103,7 @@ RESOURCE_NAMES = {"gpu": "GPU", "engineer": "engineer", "ai": "AI"}
 
 
 def cost_and_return(bill: Bill, duration_s: float) -> str:
-    """Cost and return of a session, two sentences: `Cost: $1.53 (GPU $0.02 measured, engineer $1.51 stated). ROI
-    ...`. `duration_s`: shown if nothing was billed and no price is missing."""
+    """`Cost: $1.53 (GPU $0.02 measured). ROI ...`. `duration_s`: shown if nothing was billed."""
     sums: defaultdict[tuple[str, str], float] = defaultdict(float)
     for charge in bill.charges:
         sums[charge.resource, charge.basis] += charge.usd
@@ -125,13 +116,9 @@ def cost_and_return(bill: Bill, duration_s: float) -> str:
     if bill.ai is not None and bill.ai.usd is None and not has_ai_tokens:
         gaps += "; no AI cost stated"
     unbilled_text = "" if parts or gaps else f"; {seconds(duration_s)} of this machine"
-    return f"Cost: {billed_text}{gaps}{unbilled_text}. {roi_text(bill)}."
-
-
-def roi_text(bill: Bill) -> str:
-    """`ROI -0.61: 1.2 min spared, measured here, are worth $0.0117`; else the reason for no ROI."""
+    reason = "no time without a pattern was measured here" if bill.usd else "nothing was billed"
+    roi_text = f"ROI not measurable yet: {reason}"
     if bill.roi is not None:
         spared = seconds(60 * sum(saving.minutes for saving in bill.savings))
-        return f"ROI {significant(bill.roi)}: {spared} spared, measured here, are worth {usd(bill.saved_usd)}"
-    reason = "no time without a pattern was measured here" if bill.usd else "nothing was billed"
-    return f"ROI not measurable yet: {reason}"
+        roi_text = f"ROI {significant(bill.roi)}: {spared} spared, measured here, are worth {usd(bill.saved_usd)}"
+    return f"Cost: {billed_text}{gaps}{unbilled_text}. {roi_text}."

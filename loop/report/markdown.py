@@ -13,8 +13,7 @@ _REMOVED_CATEGORIES = ("Cc", "Cf", "Cs", "Co", "Cn")
 
 
 def plain_text(text: object) -> str:
-    """The text without terminal escapes. Control and invisible characters become spaces; line ends and tabs
-    stay."""
+    """The text without terminal escapes; other control and invisible characters become spaces."""
     plain = _ESCAPES.sub("", str(text).replace("\r\n", "\n"))
     if plain.isprintable():  # Most texts are, and this is quick.
         return plain
@@ -58,9 +57,7 @@ class Markdown(str):
 
 def escape_template_value(value: object) -> Markdown:
     """Escape a value that a template prints without a filter, as prose. A space at either end stays."""
-    if isinstance(value, Markdown):
-        return value
-    return Markdown(_keep_outer_spaces(str(value), escape_prose))
+    return value if isinstance(value, Markdown) else Markdown(_keep_outer_spaces(str(value), escape_prose))
 
 
 def _keep_outer_spaces(text: str, escape_text: Callable[[str], str]) -> str:
@@ -131,8 +128,7 @@ class Table:
         return tuple(head.removeprefix(">") for head in self.heads)
 
     def markdown(self, max_rows: int | None = None, max_characters: int | None = None) -> str:
-        """The table in Markdown, escaped and aligned; rows beyond `max_rows` are counted below it.
-        `max_characters`: of a cell. None: no limit."""
+        """The table in Markdown; rows beyond `max_rows` are counted below it. `max_characters`: of a cell."""
         columns: list[list[str]] = []  # Each with its title, a rule, and its cells, all of one width.
         for number, (head, title) in enumerate(zip(self.heads, self.titles, strict=True)):
             texts = [title, *(row[number] for row in self.rows[:max_rows])]

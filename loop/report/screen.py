@@ -46,8 +46,7 @@ _COMMAND_AT_END = re.compile(r"(?<=: )(?:loop|pip|git|cd|export) \S.*$")
 """A command at the end of a line. It is never folded, so that users can copy it."""
 TREE_PREFIX = " │├└─"  # Characters before a line's text: spaces and tree branches.
 _NO_BREAK = "\x00"  # Replaces the spaces of a command while its line is folded.
-MESSAGES_VARIABLE = "LOOP_TALK"
-"""Environment variable: a parent `loop` stores this command's messages, so print them with `--json` too."""
+MESSAGES_VARIABLE = "LOOP_TALK"  # A parent `loop` stores this command's messages, also with `--json`.
 NO_READER_ERRORS = (errno.EPIPE, errno.EIO, errno.ENXIO, errno.EBADF)
 """Errors of a write without a reader: the pipe's reader has ended or the terminal is closed."""
 
@@ -67,8 +66,7 @@ def write_and_flush(stream: IO[str], text: str) -> None:
 
 
 def open_streams() -> None:
-    """Open /dev/null for closed standard streams: else the next file that is opened would become one. Raises
-    UsageError if stdout was closed."""
+    """Open /dev/null for closed standard streams: the next file would become one. UsageError for stdout."""
     is_stdout_closed = sys.stdout is None
     for name in ("stdin", "stdout", "stderr"):  # In this order, each open returns the lowest free descriptor.
         if getattr(sys, name) is None:
@@ -121,8 +119,7 @@ class Screen:
             self._print_message(f"{prefix}{status.ljust(status_columns)}{text}", status, colour)
 
     def _print_message(self, text: str, coloured_word: str = "", colour: str = "") -> None:
-        """Print text to stderr in place of the progress line, folded to the terminal. The first `coloured_word` is
-        coloured if colours are on."""
+        """Print text to stderr in place of the progress line; the first `coloured_word` in its colour."""
         printable = remove_escapes(text)
         if self.err.isatty():
             printable = fold(printable, terminal_columns(self.err))
@@ -159,8 +156,7 @@ class Screen:
 
 
 def fold(text: str, columns: int) -> str:
-    """Fold lines at `columns`; the rest of a line is indented by two more. Breaks no word, such as a path, and no
-    command at a line's end."""
+    """Fold lines at `columns`, but no word, such as a path, and no command at a line's end."""
     import textwrap
 
     folded = []
@@ -177,8 +173,7 @@ def table_lines(
     heads: Sequence[str], rows: Iterable[Sequence[Any]], columns: int, *, folded_column: int = -1
 ) -> list[str]:
     """A table as lines of at most `columns` characters, if its words allow. Column `folded_column` gets narrower
-    first and may break words, then the widest columns, down to their longest word; none gets below 12. A cell of
-    several lines makes a row of several lines."""
+    first and may break words, then the widest columns, down to their longest word; none gets below 12."""
     import textwrap
 
     folded_column %= len(heads)

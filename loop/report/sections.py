@@ -7,8 +7,7 @@ from typing import Any
 from loop.report.markdown import Table, escape_paragraph, escape_prose, fenced_block, shortened
 from loop.report.screen import Screen, fold, terminal_columns
 
-Line = str | tuple[str, ...]
-"""A sentence; or a tuple: the first sentence, with the others indented below it."""
+Line = str | tuple[str, ...]  # A sentence; or a tuple: the first, with the others indented below it.
 
 
 @dataclass(frozen=True)
@@ -21,15 +20,13 @@ class SizeLimit:
     code_lines: int
 
 
-REPORT_LIMIT = SizeLimit(1000, 4000, 400)
-"""The limit of a report: much more than a session writes that is no fault."""
+REPORT_LIMIT = SizeLimit(1000, 4000, 400)  # Much more than a session writes that is no fault.
 MAX_TERMINAL_TEXT = 400  # Most characters of one text on a terminal.
 
 
 @dataclass(frozen=True)
 class Section:
-    """A heading, then in this order: note, lines, table, further lines, code. All text is
-    plain, not Markdown. Words between backticks are shown as code."""
+    """A heading, then note, lines, table, lines, code. Text is plain; words in backticks are code."""
 
     title: str = ""
     """Empty if the section continues the one above."""
@@ -49,26 +46,24 @@ class Section:
         """False for a section with nothing but a title: it is left out."""
         return bool(self.note or self.lines or self.table or self.after or self.code)
 
-    def markdown(self, limit: SizeLimit) -> Iterator[str]:
-        """Yield the parts as escaped Markdown."""
-        if self.title:
-            yield f"### {escape_prose(shortened(self.title, limit.characters))}"
-        if self.note:
-            yield escape_paragraph(shortened(self.note, limit.characters))
-        if self.lines:
-            yield _bullet_list(self.lines, limit)
-        if self.table:
-            yield self.table.markdown(limit.rows, limit.characters)
-        if self.after:
-            yield _bullet_list(self.after, limit)
-        if self.code:
-            yield fenced_block(self.code, self.language, limit.code_lines if self.language == "text" else None)
-
 
 def sections_as_markdown(sections: Iterable[Section], limit: SizeLimit) -> str:
-    """Sections as Markdown, at most `limit.rows` of them; empty ones do not count."""
-    filled = tuple(filter(None, sections))
-    texts = [part for section in filled[: limit.rows] for part in section.markdown(limit)]
+    """Sections as escaped Markdown, at most `limit.rows` of them; empty ones do not count."""
+    filled, texts = tuple(filter(None, sections)), list[str]()
+    for section in filled[: limit.rows]:
+        if section.title:
+            texts.append(f"### {escape_prose(shortened(section.title, limit.characters))}")
+        if section.note:
+            texts.append(escape_paragraph(shortened(section.note, limit.characters)))
+        if section.lines:
+            texts.append(_bullet_list(section.lines, limit))
+        if section.table:
+            texts.append(section.table.markdown(limit.rows, limit.characters))
+        if section.after:
+            texts.append(_bullet_list(section.after, limit))
+        if section.code:
+            max_lines = limit.code_lines if section.language == "text" else None
+            texts.append(fenced_block(section.code, section.language, max_lines))
     if len(filled) > limit.rows:
         texts.append(f"And {len(filled) - limit.rows} more parts, which are in the records of the session.")
     return "\n\n".join(texts)
@@ -97,22 +92,18 @@ def print_sections(sections: Iterable[Section], screen: Screen) -> None:
     """Print sections to stdout, folded at the terminal's width."""
     columns = terminal_columns(screen.out)
     for number, section in enumerate(filter(None, sections)):
-        head_texts = filter(None, (section.title, section.note))
-        heads = [fold(shortened(text, MAX_TERMINAL_TEXT), columns) for text in head_texts]
-        screen.data("\n" * bool(number) + "\n".join(heads))
-        _print_lines(section.lines, screen, columns)
-        if section.table is not None:
-            rows = [[shortened(cell, 200) for cell in row] for row in section.table.rows]
-            screen.table(section.table.titles, rows, folded_column=section.folded_column)
-        _print_lines(section.after, screen, columns)
+        if number:
+            screen.data("")
+        for head in filter(None, (section.title, section.note)):
+            screen.data(fold(shortened(head, MAX_TERMINAL_TEXT), columns))
+        for lines, table in ((section.lines, section.table), (section.after, None)):
+            for indent, text in _indented_sentences(lines):
+                screen.data(fold(f"  {indent}{shortened(text, MAX_TERMINAL_TEXT)}", columns))
+            if table is not None:
+                rows = [[shortened(cell, 200) for cell in row] for row in table.rows]
+                screen.table(table.titles, rows, folded_column=section.folded_column)
         for text in section.code:
             screen.data(f"  {text}")
-
-
-def _print_lines(lines: Iterable[Line], screen: Screen, columns: int) -> None:
-    """Print a section's sentences, indented, and folded at this width."""
-    for indent, text in _indented_sentences(lines):
-        screen.data(fold(f"  {indent}{shortened(text, MAX_TERMINAL_TEXT)}", columns))
 
 
 def section_fields(section: Section) -> dict[str, Any]:

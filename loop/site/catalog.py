@@ -36,9 +36,8 @@ SAFE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
 
 def stem(name: str) -> str:
     """File name of the page of `name`, without suffix; a hash if `name` is unsafe as one, or is `index`."""
-    if SAFE_NAME.fullmatch(name) and name.lower() != "index":
-        return name
-    return f"x-{content_hash(name.encode(errors='surrogatepass'))[:16]}"
+    is_safe = SAFE_NAME.fullmatch(name) and name.lower() != "index"
+    return name if is_safe else f"x-{content_hash(name.encode(errors='surrogatepass'))[:16]}"
 
 
 def page_path(section: str, name: str) -> str:
@@ -87,17 +86,18 @@ MOST_LISTED = 100  # Most sessions on the page of a pattern, plan or kernel, new
 def pages(templates: Path, contents: Contents) -> Iterator[tuple[str, str]]:
     """Yield (path from the top, text) of every file of the site. `templates`: folder of home.html.j2."""
     env = site_environment(templates)
-    yield "style.css", style_sheet() + (templates / "style.css").read_text()
-    yield "site.js", (templates / "site.js").read_text()
-    for path, template, values in _template_values(contents):
+    target, newest = contents.target, tuple(reversed(contents.rows))
+
+    def page(path: str, template: str, **values: Any) -> tuple[str, str]:
+        """A page, rendered from a template with these values."""
         folder, _, file = path.rpartition("/")
         place = {"top": "../" if folder else "", "section": folder, "here": file == "index.html"}
-        yield path, env.get_template(f"{template}.html.j2").render(site=contents, **place, **values)
+        return path, env.get_template(f"{template}.html.j2").render(site=contents, **place, **values)
 
+    def listed(rows: Sequence[Any], name: str = "rows") -> dict[str, Any]:
+        """`rows` (the newest first) that a page lists, under `name`, and `more`: the number of others."""
+        return {name: rows[:MOST_LISTED], "more": max(0, len(rows) - MOST_LISTED)}
 
-def _template_values(contents: Contents) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Yield path, template name and template values of each page."""
-    target, newest = contents.target, tuple(reversed(contents.rows))
     # Variant to (session; `wrong`, `right` or `not judged`; speed ratio): a wrong variant has no ratio.
     judged: dict[str, list[tuple[SessionRow, str, float | None]]] = {name: [] for name in target.variants}
     for name, sessions in judged.items():
@@ -106,11 +106,13 @@ def _template_values(contents: Contents) -> Iterator[tuple[str, str, dict[str, A
             if verdict != "not judged" or ratio:
                 sessions.append((row, verdict, None if verdict == "wrong" else ratio))
     latest = {name: sessions[0] for name, sessions in judged.items() if sessions}
-    yield "index.html", "home", {"newest": newest[:NEWEST]}
-    yield "patterns/index.html", "patterns", {}
-    yield "sessions/index.html", "sessions", {"newest": newest}
-    yield "kernels/index.html", "kernels", {"latest": latest}
-    yield "plans/index.html", "plans", {}
+    yield "style.css", style_sheet() + (templates / "style.css").read_text()
+    yield "site.js", (templates / "site.js").read_text()
+    yield page("index.html", "home", newest=newest[:NEWEST])
+    yield page("patterns/index.html", "patterns")
+    yield page("sessions/index.html", "sessions", newest=newest)
+    yield page("kernels/index.html", "kernels", latest=latest)
+    yield page("plans/index.html", "plans")
     for name, pattern in contents.patterns.items():
         # Patterns that lead to this one, each with the outcome on which they do.
         asked_by: list[tuple[str, str]] = []
@@ -119,27 +121,21 @@ def _template_values(contents: Contents) -> Iterator[tuple[str, str, dict[str, A
         plans = [plan.name for plan in contents.plans.values() if name in plan.patterns]
         rows = [row for row in newest if any(run.pattern == name for run in row.runs)]
         values = {"pattern": pattern, "asked_by": asked_by, "plans": plans}
-        yield page_path("patterns", name), "pattern", {**values, **_shown_rows(rows)}
+        yield page(page_path("patterns", name), "pattern", **values, **listed(rows))
     for name, plan in contents.plans.items():
-        yield page_path("plans", name), "plan", {"plan": plan, **_shown_rows(contents.of_plan(name))}
+        yield page(page_path("plans", name), "plan", plan=plan, **listed(contents.of_plan(name)))
     for name, variant in target.variants.items():
         recipe: tuple[str, ...] = ()  # For the manifest's first GPU, or for this CPU.
         if isinstance(variant, CAbiVariant):
             build = target.compiled_variant(name, next(iter(target.devices), "sm_89")).build
             recipe = build.compiler, *build.flags
         tuning = [tuning for tuning in target.tuning.values() if tuning.variant == name]
-        shown = _shown_rows(judged[name])
         values = {"name": name, "variant": variant, "recipe": recipe, "tuning": tuning}
-        yield page_path("kernels", name), "kernel", {**values, "points": shown["rows"], "more": shown["more"]}
+        yield page(page_path("kernels", name), "kernel", **values, **listed(judged[name], "points"))
     ids = [None, *(row.id for row in contents.rows), None]  # The first and the last have one neighbour.
     for number, row in enumerate(contents.rows):
         neighbours = {"older": ids[number], "newer": ids[number + 2]}
-        yield page_path("sessions", row.id), "session", {"row": row, **neighbours}
-
-
-def _shown_rows(rows: Sequence[Any]) -> dict[str, Any]:
-    """`rows`: those that a page lists, and `more`: the number of others. The input begins with the newest."""
-    return {"rows": rows[:MOST_LISTED], "more": max(0, len(rows) - MOST_LISTED)}
+        yield page(page_path("sessions", row.id), "session", row=row, **neighbours)
 
 
 def site_environment(templates: Path) -> Environment:

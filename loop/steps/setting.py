@@ -54,7 +54,7 @@ def ask_for_trust(project: Project, screen: Screen) -> None:
     screen.say("\n  ".join([f"{trust.name_for_messages(project)} would run:", *lines]))
     if not screen.confirm("Allow it, until what they run changes?"):
         raise trust.untrusted_error(project)
-    trust.grant(project, digest)
+    trust.grant(project.target, digest)
 
 
 def ask_for_session_trust(folder: Path, head: SessionHead, setting: Setting, screen: Screen) -> None:

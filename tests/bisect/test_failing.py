@@ -40,7 +40,7 @@ def searched(
 def test_every_set_is_tried_unless_some_are_named(history: History, capsys: pytest.CaptureFixture[str]) -> None:
     """By default all sets are tried; `quick` alone misses the mistake, and `edges` is listed as left out."""
     chosen = find_project(history.folder, history.folder)
-    trust.grant(chosen, trust.definition_hash(chosen))
+    trust.grant(chosen.target, trust.definition_hash(chosen))
     check_out(history, history.wrong_at)
     answer = searched(history, capsys)
     assert ("culprit", ["quick", "edges"], []) == (answer["outcome"], answer["sets"], answer["left_out"])

@@ -1,11 +1,14 @@
 """Both verdicts on an answer to a task of another format stand side by side."""
 
+import io
+
 import pytest
 
-from loop.cli.tasks import TwoVerdicts, judge_answer
+from loop.cli.tasks import JudgedAnswer, TwoVerdicts
 from loop.formats.theirs import Verdict
 from loop.model.output import VerifyOutput
 from loop.model.record import Finished
+from loop.report.screen import Screen
 from tests.formats.test_mistakes import task_of
 
 
@@ -25,8 +28,10 @@ def verified(**names: tuple[str, ...]) -> Finished:
 )
 def test_both_stand_side_by_side(names: dict[str, tuple[str, ...]], ours: str, same: str, explained: bool) -> None:
     """A disagreement lists possible causes. Without a verdict of ours there is no disagreement."""
-    both = judge_answer(task_of(), "a", [verified(**names)], Verdict(status="right", speedup=1.5))
-    assert ("a", ours, "right, 1.50x", same) == both.row
+    both = JudgedAnswer.from_steps(task_of(), "a", [verified(**names)], Verdict(status="right", speedup=1.5))
     assert explained is bool(both.causes)
-    reasons = TwoVerdicts(task="t", format="f", verdicts=(both,)).reason_lines
-    assert explained is any("may be behind it" in text for text in reasons)
+    out = io.StringIO()
+    TwoVerdicts(task="t", format="f", verdicts=(both,)).show(Screen(out))
+    row = out.getvalue().splitlines()[1]
+    assert ["a", *f"{ours} right, 1.50x {same}".split()] == row.split()
+    assert explained is ("may be behind it" in out.getvalue())

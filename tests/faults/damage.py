@@ -296,7 +296,7 @@ def _fill(top: Path) -> None:
     add_commands(target, "look", ["grep -q ready notes.c || { echo no such thing; exit 1; }", "true"])
     shutil.copy(target / "scale.c", target / "notes.c")
     chosen = find_project(target, top)
-    grant(chosen, definition_hash(chosen))
+    grant(chosen.target, definition_hash(chosen))
     assert 1 == loop("run", "session", "look", "--target", str(target), "--ai-usd", "0.5").returncode
     (target / "notes.c").write_text("// ready\n")
     child = loop("run", "session", "look", "--target", str(target))

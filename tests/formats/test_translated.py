@@ -67,7 +67,7 @@ def test_a_changed_task_has_to_be_allowed_again(tmp_path: Path, answer: Path) ->
 
     first = find_project(write_as_target(task, [str(answer)])[0], tmp_path)
     assert not allowed()
-    trust.grant(first, trust.definition_hash(first))
+    trust.grant(first.target, trust.definition_hash(first))
     answer.write_text(tasks.ANSWER + "# faster\n")
     assert allowed()
     task.write_text(tasks.KERNELBENCH + "# other\n")

@@ -1,4 +1,4 @@
-"""Contradictions in a target, manifests of format 1, and best values written into a manifest."""
+"""Contradictions in a target, and best values written into a manifest."""
 
 import json
 from pathlib import Path
@@ -8,10 +8,8 @@ import pytest
 import yaml
 
 from loop.base.errors import DefinitionError, LoopError
-from loop.library.definitions import read_file
 from loop.library.project import find_project
 from loop.library.targets import read_target, session_hashes, sources_hash
-from loop.model.target import Target
 from loop.optimize.tuning import write_best
 from tests.own_targets import write_own
 from tests.tasks import write_task
@@ -98,44 +96,6 @@ def test_each_file_of_a_target_is_recorded(folder: Path) -> None:
     second = session_hashes(find_project(folder, folder))
     assert ["softmax.cpp"] == [name for name, digest in second["files"].items() if digest != first["files"][name]]
     assert (True, False) == (first["harness"] == second["harness"], first["ground"] == second["ground"])
-
-
-OLD: dict[str, Any] = {
-    "format": 1,
-    "name": "tiny",
-    "function": "scale",
-    "signature": {"inputs": {"x": "N M"}, "output": "N M", "types": {"output": "float64"}},
-    "reference": {"python": "f:double"},
-    "baseline": {"python": "f:library"},
-    "tolerance": {"float32": {"atol": 1e-4, "rtol": 0.0}},
-    "dtypes": {"cpu": "float32"},
-    "workloads": {"some": [{"N": 2, "M": 3}]},
-    "variants": {"own": {"kind": "python", "device": "cpu", "module": "f", "function": "g"}},
-}
-PART = {
-    "of": "own",
-    "title": "half of it",
-    "entry": "half",
-    "signature": {"inputs": {"x": "N"}, "output": "N"},
-    "reference": {"python": "f:half"},
-    "workloads": [{"N": 2}],
-}
-
-
-def read(folder: Path, **fields: Any) -> Target:
-    (folder / "target.yaml").write_text(json.dumps({**OLD, **fields}, indent=1))
-    return read_file(folder / "target.yaml", Target).value
-
-
-def test_the_only_output_of_format_1_is_one_of_the_outputs(tmp_path: Path) -> None:
-    """Its name is `output`, in the target's signature and in those of components."""
-    target = read(tmp_path, components={"half": PART})
-
-    assert target.format == 2
-    assert target.signature.outputs == {"output": "N M"}
-    signature = target.components["half"].signature
-    assert signature is not None
-    assert signature.outputs == {"output": "N"}
 
 
 MANIFEST = """# before

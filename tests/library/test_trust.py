@@ -28,7 +28,7 @@ def make_project(folder: Path) -> Project:
 def make_granted(folder: Path) -> Project:
     """The same, with its definitions allowed as they are."""
     chosen = make_project(folder)
-    grant(chosen, definition_hash(chosen))
+    grant(chosen.target, definition_hash(chosen))
     return chosen
 
 
@@ -69,7 +69,7 @@ def test_what_is_allowed_is_what_was_shown(tmp_path: Path) -> None:
     chosen = make_project(tmp_path / "one")
     shown = definition_hash(chosen)
     placed("reference.python", "other:double")(chosen.target)
-    grant(chosen, shown)
+    grant(chosen.target, shown)
     assert not is_trusted(chosen)
 
 
@@ -130,7 +130,7 @@ def test_a_damaged_memory_trusts_nothing(text: str, tmp_path: Path, capsys: pyte
     PRINTED_REMARKS.clear()
     assert not is_trusted(chosen)
     assert "trusted.json: damaged" in capsys.readouterr().err
-    grant(chosen, definition_hash(chosen))
+    grant(chosen.target, definition_hash(chosen))
     assert is_trusted(chosen)
 
 

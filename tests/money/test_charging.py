@@ -9,7 +9,7 @@ from loop.model.dtypes import Device
 from loop.model.money import AiUse, Bill, MachineRate, RateCard
 from loop.money import bill as billing
 from loop.money.bill import SessionUse, make_bill, rate_for_gpu
-from loop.report.format import roi_text
+from loop.report.format import cost_and_return
 from tests.makers import make_build, make_built, make_card, make_finished
 
 TODAY = datetime.date(2026, 11, 21)
@@ -98,4 +98,4 @@ def test_attendance_and_spared_compiling_are_priced() -> None:
     (saving,) = total.savings
     assert (pytest.approx(0.06), "cpu from the cache; compiling took 6.0 s then") == (saving.usd, saving.source)
     assert pytest.approx((0.06 - 0.60) / 0.60) == total.roi
-    assert "ROI -0.900: 6 s spared, measured here, are worth $0.060" == roi_text(total)
+    assert "ROI -0.900: 6 s spared, measured here, are worth $0.060." in cost_and_return(total, 60.0)

@@ -4,7 +4,7 @@ from typing import Any
 
 from loop.model.index import SessionRow
 from loop.money import decisions
-from loop.money.decisions import check_correctness, check_progress, check_stop_rules, weigh_option, weigh_pivot
+from loop.money.decisions import check_correctness, check_progress, check_stop_rules, weigh_pivot
 from tests.money.test_keep_or_stop import row
 
 
@@ -20,7 +20,7 @@ def pivot_options(*options: decisions.MachineOption, value_usd: float | None = N
 
 def test_the_best_is_better_at_its_worst_than_the_others_at_their_best() -> None:
     """The value is probability times value less cost, at both ends; an option that does not pay is not chosen."""
-    weighed = weigh_option(option(probability=0.5, value_usd=600))
+    weighed = decisions.OptionValue.weigh(option(probability=0.5, value_usd=600))
     assert (50.0, 150.0) == weighed.expected_usd
     assert "pays even at its highest cost" == weighed.note
     sure = option("sure", (10, 20), probability=0.9, value_usd=200)

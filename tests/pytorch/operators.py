@@ -27,7 +27,7 @@ def attention() -> Operator:
 def allow(folder: Path) -> Path:
     """Trust the definitions in a folder."""
     chosen = find_project(folder, folder)
-    trust.grant(chosen, trust.definition_hash(chosen))
+    trust.grant(chosen.target, trust.definition_hash(chosen))
     return folder
 
 
