@@ -138,7 +138,6 @@ DECISIVE = math.log(249)
 """Log odds that decide the side of a build, and that rule out a place of the step."""
 CONFIRMING, REJECTING = 100.0, 20.0
 """E-value that confirms a culprit; e-value that rejects it."""
-ConfirmationState = Literal["confirmed", "failed", "open"]
 
 
 class Observations:
@@ -340,10 +339,6 @@ class Pairs(Observations):
             sides = builds[: place + 1], builds[place + 1 :]
         return LevelsFit(step, noise, possible, votes)
 
-    def votes(self, low: int, high: int) -> dict[int, float]:
-        """Position of each observed build of a range to its log odds to be bad."""
-        return self.fit(low, high).votes
-
     def next_count(self, low: int, high: int, position: int) -> int:
         """Pairs to add to a build whose side is not decided; 0 if more would not decide it."""
         count, fit = self.count_at(position), self.fit(low, high)
@@ -408,44 +403,28 @@ class Pairs(Observations):
         middle = [position for position in inside if is_above(position, low) and is_above(high, position)]
         return max(middle, key=self.count_at, default=None)
 
-    def make_claim(self, low: int, high: int, number: int) -> Claim:
-        """The claim that the culprit is slower than its parent by a share (`CONFIRM_ABOVE`) of the whole step."""
-        return Claim(number=number, step=self.fit(low, high).step, sd=math.sqrt(self.pair_variance))
-
-    def judge_confirmation(self, confirmation: Confirmation) -> tuple[ConfirmationState, float]:
-        """State of a confirmation so far, and its e-value; it fails if refuted, or after too many pairs."""
-        claim, values = confirmation.claim, confirmation.values_at[confirmation.suspect]
-        if len(values) < FIRST_PAIRS:
-            return "open", 1.0
-        pairs = winsorise(values).values
-        prior_variance = min(max(1.0, (claim.step / max(claim.sd, 1e-12)) ** 2), 1e4)
-        evidence = e_value(pairs, CONFIRM_ABOVE * claim.step, prior_variance)
-        if evidence >= CONFIRMING:
-            return "confirmed", evidence
-        evidence_against = e_value([-pair for pair in pairs], -REJECT_BELOW * claim.step, prior_variance)
-        relative_noise = stdev(pairs) / max(claim.step, 1e-12)
-        most_pairs = max(MOST_PAIRS, math.ceil(40 * relative_noise**2))  # Then the step is 6 errors.
-        is_exhausted = len(values) >= most_pairs
-        return ("failed" if evidence_against >= REJECTING or is_exhausted else "open"), evidence
-
-    def request_confirmation(self, confirmation: Confirmation) -> ProbeRequest:
-        """A request for more pairs of suspect and parent."""
+    def confirm(self, confirmation: Confirmation) -> ProbeRequest | Culprit | None:
+        """The culprit, if the claim is confirmed that it is slower than its parent by a share (`CONFIRM_ABOVE`) of
+        the whole step; None if that is refuted, or still open after too many pairs; else a request for more."""
         suspect, parent, claim = confirmation.suspect, confirmation.parent, confirmation.claim
         problem, count = self.problem, len(confirmation.values_at[suspect])
+        if count >= FIRST_PAIRS:
+            clipped = winsorise(confirmation.values_at[suspect])
+            prior_variance = min(max(1.0, (claim.step / max(claim.sd, 1e-12)) ** 2), 1e4)
+            evidence = e_value(clipped.values, CONFIRM_ABOVE * claim.step, prior_variance)
+            if evidence >= CONFIRMING:
+                run = problem.first_commits[parent + 1], problem.first_commits[suspect]
+                return Culprit(*run, evidence, clipped.mean)
+            negated = [-pair for pair in clipped.values]
+            evidence_against = e_value(negated, -REJECT_BELOW * claim.step, prior_variance)
+            relative_noise = stdev(clipped.values) / max(claim.step, 1e-12)
+            most_pairs = max(MOST_PAIRS, math.ceil(40 * relative_noise**2))  # Then the step is 6 errors.
+            if evidence_against >= REJECTING or count >= most_pairs:
+                return None
         names = f"{problem.short_hash(suspect)} slower than {problem.short_hash(parent)}"
         why = f"confirm: is {names} by over {math.expm1(CONFIRM_ABOVE * claim.step):.1%}?"
         commit, against = problem.commit_at(suspect), problem.commit_at(parent)
         return ProbeRequest(commit, max(FIRST_PAIRS - count, 1 + count // 8), why, against, claim)
-
-    def confirmed_step(self, confirmation: Confirmation) -> float:
-        """Mean log ratio of the confirming pairs: log(the suspect's time / its parent's), outliers clipped."""
-        return winsorise(confirmation.values_at[confirmation.suspect]).mean
-
-    def describe_step(self, step: float) -> str:
-        """A log ratio as `3.2 % slower than its parent`, or `takes 4.01 times as long as its parent`."""
-        if step < 1:
-            return f"{100 * math.expm1(step):.1f} % slower than its parent"
-        return f"takes {significant(math.exp(step))} times as long as its parent"
 
 
 CONSISTENT_RATE = 0.005
@@ -529,39 +508,21 @@ class Runs(Observations):
         count, runs_to_one_failure = self.count_at(position), math.ceil(1 / max(self.rates[1], LEAST_RATE))
         return 0 if count >= RUNS_MOST else min(max(FIRST_RUNS, runs_to_one_failure, count // 4), 16)
 
-    def make_claim(self, low: int, high: int, number: int) -> Claim:
-        """The claim that the culprit fails more often than its parent, at the observed rates."""
-        return Claim(number=number, rates=self.rates[::-1])
-
-    def judge_confirmation(self, confirmation: Confirmation) -> tuple[ConfirmationState, float]:
-        """State of a confirmation so far, and its e-value; it fails if refuted, or after too many runs."""
-        culprit = confirmation.values_at[confirmation.suspect]
-        parent = confirmation.values_at[confirmation.parent]
-        evidence = runs_evidence(culprit, parent, confirmation.claim.rates)
+    def confirm(self, confirmation: Confirmation) -> ProbeRequest | Culprit | None:
+        """The culprit, if it is confirmed that it fails more often than its parent; None if that is refuted, or
+        still open after too many runs; else a request for four more runs of whichever has fewer."""
+        problem, suspect, parent = self.problem, confirmation.suspect, confirmation.parent
+        culprit_runs, parent_runs = confirmation.values_at[suspect], confirmation.values_at[parent]
+        evidence = runs_evidence(culprit_runs, parent_runs, confirmation.claim.rates)
         if evidence >= CONFIRMING:
-            return "confirmed", evidence
-        has_failed = evidence <= 1 / REJECTING or len(culprit) + len(parent) >= RUNS_MOST
-        return ("failed" if has_failed else "open"), evidence
-
-    def request_confirmation(self, confirmation: Confirmation) -> ProbeRequest:
-        """A request for four more runs of suspect or parent, whichever has fewer."""
-        problem, sides = self.problem, (confirmation.suspect, confirmation.parent)
-        suspect, parent = map(problem.short_hash, sides)
-        why = f"confirm: does {suspect} fail more often than {parent}?"
-        by_count = sorted(sides, key=lambda side: len(confirmation.values_at[side]))
-        commit, against = map(problem.commit_at, by_count)
+            run = problem.first_commits[parent + 1], problem.first_commits[suspect]
+            return Culprit(*run, evidence, fmean(parent_runs) - fmean(culprit_runs))
+        if evidence <= 1 / REJECTING or len(culprit_runs) + len(parent_runs) >= RUNS_MOST:
+            return None
+        why = f"confirm: does {problem.short_hash(suspect)} fail more often than {problem.short_hash(parent)}?"
+        ends = (suspect, parent) if len(culprit_runs) <= len(parent_runs) else (parent, suspect)
+        commit, against = map(problem.commit_at, ends)
         return ProbeRequest(commit, 4, why, against, confirmation.claim)
-
-    def confirmed_step(self, confirmation: Confirmation) -> float:
-        """Failure rate of the culprit less its parent's."""
-        values_at = confirmation.values_at
-        return fmean(values_at[confirmation.parent]) - fmean(values_at[confirmation.suspect])
-
-    def describe_step(self, step: float) -> str:
-        """`it fails where its parent passes`, or how much more often it fails."""
-        if step >= 0.995:
-            return "it fails where its parent passes"
-        return f"it fails in {round(100 * step)} of 100 runs more than its parent"
 
 
 def runs_vote(runs: Sequence[float], rates: tuple[float, float]) -> float:
@@ -628,26 +589,22 @@ def _search_range(evidence: Evidence, low: int, high: int) -> ProbeRequest | Sea
     if middle is not None:
         end = SearchEnd("inconclusive", "")
         for part in ((low, middle), (middle, high)):
-            move = _search_range(evidence, *part)
-            if isinstance(move, ProbeRequest):
-                return move
+            part_move = _search_range(evidence, *part)
+            if isinstance(part_move, ProbeRequest):
+                return part_move
             # The first part with a reason tells why, if no part has a culprit.
-            end = replace(end if end.why else move, confirmed=end.confirmed + move.confirmed)
+            end = replace(end if end.why else part_move, confirmed=end.confirmed + part_move.confirmed)
         return end
     rejected = 0
     for confirmation in evidence.confirmations.values():
         suspect, parent = confirmation.suspect, confirmation.parent
         if parent < low or suspect > high:
             continue
-        state, confirming_e_value = evidence.judge_confirmation(confirmation)
-        is_testable = evidence.untestable_reasons.keys().isdisjoint((suspect, parent))
-        if state == "open" and is_testable:
-            return evidence.request_confirmation(confirmation)
-        if state == "confirmed":
-            run = problem.first_commits[parent + 1], problem.first_commits[suspect]
-            return SearchEnd(
-                "culprit", "", (Culprit(*run, confirming_e_value, evidence.confirmed_step(confirmation)),)
-            )
+        move = evidence.confirm(confirmation)
+        if isinstance(move, Culprit):
+            return SearchEnd("culprit", "", (move,))
+        if move and evidence.untestable_reasons.keys().isdisjoint((suspect, parent)):
+            return move
         rejected += 1
         if rejected >= SUSPECTS_MOST:
             why = f"{rejected} suspects were not confirmed, the last one {problem.short_hash(suspect)}"
@@ -659,14 +616,15 @@ def _narrow_down(evidence: Evidence, low: int, high: int, rejected: int) -> Prob
     """Search between two ends that differ: asks for observations until each commit is good or bad; for further
     builds, if noise between builds may explain the step; last for a confirmation. `rejected`: failed confirmations
     in this range; each asks for more evidence."""
-    problem, votes = evidence.problem, evidence.votes(low, high)
+    problem = evidence.problem
+    # Only times have noise between builds: code layout does not make builds fail.
+    fit = evidence.fit(low, high) if isinstance(evidence, Pairs) else None
+    votes = evidence.votes(low, high) if isinstance(evidence, Runs) else evidence.fit(low, high).votes
     testable = [p for p in range(low, high + 1) if p not in evidence.untestable_reasons]
     # The latest position that is surely good, and the earliest that is surely bad; ends of a range count as such.
     best, scores = best_gap([votes[position] for position in sorted(votes)])
     in_question = [gap for gap, score in enumerate(scores) if score > scores[best] - DECISIVE * (1 + rejected)]
     good, bad = sorted(votes)[in_question[0]], sorted(votes)[in_question[-1] + 1]
-    # Only times have noise between builds: code layout does not make builds fail.
-    fit = evidence.fit(low, high) if isinstance(evidence, Pairs) else None
     if fit is None or len(votes) < ENOUGH_BUILDS or fit.step >= LEAST_STEP * fit.noise:
         for position in sorted(votes, key=lambda position: abs(votes[position])):
             if good < position < bad and (count := evidence.next_count(low, high, position)):
@@ -700,14 +658,29 @@ def _narrow_down(evidence: Evidence, low: int, high: int, rejected: int) -> Prob
     if suspect_count > max(5, min((high - low) // 4, WIDEST_RANGE)):
         why = f"{suspect_count} builds are left that the noise between builds does not tell apart; {place}"
         return SearchEnd("inconclusive", why)
-    return evidence.request_confirmation(Confirmation(bad, good, evidence.make_claim(low, high, 1 + rejected)))
+    if isinstance(evidence, Pairs):
+        step, sd = evidence.fit(low, high).step, math.sqrt(evidence.pair_variance)
+        claim = Claim(number=1 + rejected, step=step, sd=sd)
+    else:
+        claim = Claim(number=1 + rejected, rates=evidence.rates[::-1])
+    request = evidence.confirm(Confirmation(bad, good, claim))
+    assert isinstance(request, ProbeRequest)  # Nothing was observed for this claim yet.
+    return request
 
 
 def _conclude(evidence: Evidence, end: SearchEnd) -> SearchEnd:
     """The result of a search, with its outcome and a sentence on each confirmed culprit."""
     problem, sentences = evidence.problem, list[str]()
     for culprit in end.confirmed:
-        size = f"{evidence.describe_step(culprit.step)}, evidence {culprit.evidence:,.0f} to 1"
+        step = culprit.step
+        if problem.metric == "correctness":
+            size = f"it fails in {round(100 * step)} of 100 runs more than its parent"
+            size = "it fails where its parent passes" if step >= 0.995 else size
+        elif step < 1:
+            size = f"{100 * math.expm1(step):.1f} % slower than its parent"
+        else:
+            size = f"takes {significant(math.exp(step))} times as long as its parent"
+        size += f", evidence {culprit.evidence:,.0f} to 1"
         first, last = (problem.commits[index][:12] for index in (culprit.first, culprit.last))
         if culprit.first == culprit.last:
             subject = "the checkout with its uncommitted changes" if first == UNCOMMITTED else f"commit {first}"
