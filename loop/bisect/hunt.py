@@ -16,7 +16,7 @@ from loop.base.places import state_folder
 from loop.base.processes import Tick
 from loop.bisect.candidates import Builder, CommitLine, Untestable, branches_of_merge, name_programs
 from loop.bisect.search import LEAST_SHARE, Observations, ProbeRequest, SearchEnd, SearchProblem, next_move
-from loop.bisect.trying import CorrectnessProbe, LatencyProbe, Prober, map_ticks
+from loop.bisect.trying import KernelProbe, Prober, map_ticks
 from loop.calls.call import Refused
 from loop.machine.failures import Folders, FolderWatch
 from loop.model.bisect import UNCOMMITTED, BisectAnswer, Candidate, Metric, Probe
@@ -218,10 +218,9 @@ def open_kernel_bisection(
     regression: Regression, line: CommitLine, bench: Bench, seed: int
 ) -> Iterator[Bisection]:
     """A search for a kernel's regression, in a temporary worktree."""
-    probe_class = CorrectnessProbe if regression.metric == "correctness" else LatencyProbe
     with open_worktree(line) as tree:
         builder = Builder(bench, tree, regression.variant, emulated=regression.emulated)
-        yield Bisection(line, probe_class(builder, regression.workloads, seed))
+        yield Bisection(line, KernelProbe(regression.metric, builder, regression.workloads, seed))
 
 
 @contextlib.contextmanager

@@ -663,9 +663,9 @@ def _narrow_down(evidence: Evidence, low: int, high: int, rejected: int) -> Prob
         claim = Claim(number=1 + rejected, step=step, sd=sd)
     else:
         claim = Claim(number=1 + rejected, rates=evidence.rates[::-1])
-    request = evidence.confirm(Confirmation(bad, good, claim))
-    assert isinstance(request, ProbeRequest)  # Nothing was observed for this claim yet.
-    return request
+    first_request = evidence.confirm(Confirmation(bad, good, claim))
+    assert isinstance(first_request, ProbeRequest)  # Nothing was observed for this claim yet.
+    return first_request
 
 
 def _conclude(evidence: Evidence, end: SearchEnd) -> SearchEnd:

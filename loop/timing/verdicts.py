@@ -198,6 +198,11 @@ class Decision:
     e_value: float
     """Evidence for the verdict; for `inconclusive`, the higher of those for faster and slower."""
     reason: str
+    log_ratios: Sequence[float]
+    """One for each block that counts."""
+    against_faster: float
+    """Evidence that a campaign's candidate is not faster by more than the margin; 0 after fewer than
+    FUTILE_BLOCKS, and outside a campaign."""
 
 
 def needed_evidence(workloads: int, candidate_number: int = 0) -> float:
@@ -245,41 +250,36 @@ def by_evidence(
     MARGIN)."""
     blocks, needed_for_slower = len(log_ratios), needed_evidence(workloads)
     needed_for_faster = needed_evidence(workloads, candidate_number)
-    clipped = winsorise(log_ratios)
-    faster, slower = _two_sided_evidence(clipped, math.log1p(MARGIN) + extra_margin)
-    if blocks >= MIN_BLOCKS:
-        # `same`: the mean is above -same_within, and it is below same_within.
-        same = min(_two_sided_evidence(clipped, extra_margin - math.log1p(same_within)))
-        odds = f"to 1 after {blocks} blocks"
-        if faster >= needed_for_faster:
-            return Decision("faster", faster, f"more than {MARGIN:.0%} faster: evidence {faster:,.0f} {odds}")
-        if slower >= needed_for_slower:
-            return Decision("slower", slower, f"more than {MARGIN:.0%} slower: evidence {slower:,.0f} {odds}")
-        if same >= SAME_EVIDENCE and (same_within <= SAME_MARGIN or max(faster, slower) <= 1):
-            return Decision("same", same, f"within {same_within:.0%} either way: evidence {same:,.0f} {odds}")
-    evidence = max(faster, slower)
+    clipped, margin = winsorise(log_ratios), math.log1p(MARGIN) + extra_margin
+    faster, slower = _two_sided_evidence(clipped, margin)
+    # `same`: the mean is above -same_within, and it is below same_within.
+    same = min(_two_sided_evidence(clipped, extra_margin - math.log1p(same_within)))
+    may_be_same = same_within <= SAME_MARGIN or max(faster, slower) <= 1
+    against_faster = 0.0
+    if candidate_number and blocks >= FUTILE_BLOCKS:
+        against_faster = e_value([-value for value in clipped.values], -margin)
     spread = stdev(clipped.values) if blocks > 1 else 0.0
-    against = evidence_against_faster(log_ratios, extra_margin) if candidate_number else 0.0
-    if against >= FUTILE_EVIDENCE:
-        reason = f"not more than {MARGIN:.0%} faster: evidence {against:,.0f} to 1 after {blocks} blocks"
+    word: Word = "inconclusive"
+    evidence, odds = max(faster, slower), f"to 1 after {blocks} blocks"
+    if blocks >= MIN_BLOCKS and faster >= needed_for_faster:
+        word, evidence = "faster", faster
+        reason = f"more than {MARGIN:.0%} faster: evidence {faster:,.0f} {odds}"
+    elif blocks >= MIN_BLOCKS and slower >= needed_for_slower:
+        word, evidence = "slower", slower
+        reason = f"more than {MARGIN:.0%} slower: evidence {slower:,.0f} {odds}"
+    elif blocks >= MIN_BLOCKS and same >= SAME_EVIDENCE and may_be_same:
+        word, evidence = "same", same
+        reason = f"within {same_within:.0%} either way: evidence {same:,.0f} {odds}"
+    elif against_faster >= FUTILE_EVIDENCE:
+        reason = f"not more than {MARGIN:.0%} faster: evidence {against_faster:,.0f} {odds}"
     elif spread > TOO_NOISY_SD:
         remedy = "end what else runs on the machine, or measure longer"
         reason = f"too noisy to judge: blocks differ by {spread:.1%} (sd); {remedy}"
     elif blocks < MIN_BLOCKS:
         reason = f"{blocks} of the {MIN_BLOCKS} blocks that a verdict needs: measure longer"
     else:
-        needed = f"{needed_for_slower:,.0f} needed: measure longer"
-        reason = f"evidence {evidence:,.1f} to 1 after {blocks} blocks, {needed}"
-    return Decision("inconclusive", evidence, reason)
-
-
-def evidence_against_faster(log_ratios: Sequence[float], extra_margin: float = 0.0) -> float:
-    """Evidence that the candidate is not faster by more than the margin; 0 after fewer than FUTILE_BLOCKS.
-    `extra_margin`: see `margin_for_offset`."""
-    if len(log_ratios) < FUTILE_BLOCKS:
-        return 0.0
-    negated = [-value for value in winsorise(log_ratios).values]
-    return e_value(negated, -(math.log1p(MARGIN) + extra_margin))
+        reason = f"evidence {evidence:,.1f} {odds}, {needed_for_slower:,.0f} needed: measure longer"
+    return Decision(word, evidence, reason, log_ratios, against_faster)
 
 
 def _two_sided_evidence(clipped: Clipped, threshold: float) -> tuple[float, float]:
