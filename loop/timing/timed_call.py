@@ -9,8 +9,7 @@ import math
 import random
 import time
 from array import array
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 
 from loop.base.processes import Tick
@@ -128,16 +127,11 @@ class InputWindows:
         """Where the inputs of a generator's draw start; an input that never changes starts at 0."""
         return tuple(offsets[number] if len(offsets) > number else 0 for offsets in self.offsets)
 
-    @contextmanager
-    def fix_draw(self, number: int) -> Iterator[None]:
-        """In this context, all calls read draw `number` of a generator (modulo their number). Does nothing
-        if values hardly repeat anyway."""
-        if self.has_few_draws:
-            self._fixed_draw = number % self.call.input_sets
-        try:
-            yield
-        finally:
-            self._fixed_draw = None
+    def fix_draw(self, number: int | None) -> None:
+        """From now on, let all calls read draw `number` of a generator (modulo the draws); None: any draw. Does
+        nothing if values hardly repeat anyway."""
+        is_fixed = number is not None and self.has_few_draws
+        self._fixed_draw = (number or 0) % self.call.input_sets if is_fixed else None
 
     def rotations(self, window: Sequence[int] | None) -> list[int]:
         """Elements to rotate each input by, so that `window` holds the values of known answer. None:
@@ -201,8 +195,9 @@ class TimedCall:
 
     def begin_staging(self) -> None:
         """Have the worker map the call's memory, and make the call once, on values not judged."""
-        with self.input_windows.fix_draw(0):
-            (window,) = self._windows(1)
+        self.input_windows.fix_draw(0)
+        (window,) = self._windows(1)
+        self.input_windows.fix_draw(None)
         call = self.call if self.is_program else self.call.at_first_windows().replace(key="")
         self._staging_start = time.monotonic()
         self.worker.send(StageCall(call, len(self.arena.output_offsets), window))
@@ -222,9 +217,6 @@ class TimedCall:
         sample holds the call whose answer is known. So a variant cannot rely on early or late calls, and a process
         never meets the same values twice. Of a program the last output is judged, in every segment."""
         samples, waits = SegmentSamples(), DelayReader(self.worker.child.process.pid)
-        seconds, warm_up_s = SEGMENT_S, WARM_UP_S
-        if self.is_on_gpu:
-            seconds, warm_up_s = GPU_SEGMENT_S, GPU_WARM_UP_S
         self.orders.enter()
         try:
             with self.orders.keep_off_worker_cores():  # This process keeps off the worker's cores.
@@ -238,22 +230,22 @@ class TimedCall:
                     yield from self.orders.give_order(arena.COPY_RESULTS)  # To shared memory, by the worker.
                     samples.output = self.arena.read_output(0)
                 else:
-                    call_s = yield from self._warm_up(waits, warm_up_s)
+                    call_s = yield from self._warm_up(waits, GPU_WARM_UP_S if self.is_on_gpu else WARM_UP_S)
                     yield from self._detect_shared_buffer(waits, self._calls_in_sample(call_s))
                     samples.calls = self._calls_in_sample(call_s)
-                    yield from self._take_samples(samples, waits, seconds, call_s, is_judged=is_judged)
+                    yield from self._take_samples(samples, waits, call_s, is_judged=is_judged)
         finally:
             waits.close()
         samples.replaced_names = list((yield from self.orders.leave()))
         return samples
 
     def _take_samples(
-        self, samples: SegmentSamples, waits: DelayReader, seconds: float, call_s: float, *, is_judged: bool
+        self, samples: SegmentSamples, waits: DelayReader, call_s: float, *, is_judged: bool
     ) -> Generator[Tick, None, None]:
-        """Take samples until undisturbed ones fill this many seconds, and one is judged if `is_judged`.
-        The judged one is drawn among the samples that a quiet machine needs. A *late* segment took far
-        longer than planned: it takes no more samples than it must, and judges one soon. `call_s`:
-        expected seconds of a call."""
+        """Take samples until undisturbed ones fill a segment, and one is judged if `is_judged`. The judged one is
+        drawn among the samples that a quiet machine needs. A *late* segment took far longer than planned: it
+        takes no more samples than it must, and judges one soon. `call_s`: expected seconds of a call."""
+        seconds = GPU_SEGMENT_S if self.is_on_gpu else SEGMENT_S
         least_samples = 1 if call_s > SLOW_CALL_S else MIN_SAMPLES
         needed_samples = int(seconds / (samples.calls * self._replays * call_s))
         judged_index = SECRET.randrange(max(least_samples, min(needed_samples, MAX_SAMPLES)))
@@ -426,8 +418,8 @@ class TimedCall:
         self.orders.enter()
         try:
             with self.orders.keep_off_worker_cores():
-                with self.input_windows.fix_draw(0):
-                    call_s = yield from self._warm_up(waits, WARM_UP_S / 2)
+                self.input_windows.fix_draw(0)
+                call_s = yield from self._warm_up(waits, WARM_UP_S / 2)
                 is_single = self.input_windows.has_few_draws
                 calls = self._calls_in_sample(call_s, is_single=is_single, gpu_sample_s=GPU_PROBED_S)
                 self._replays = 1  # A second pass would see known values.
@@ -436,8 +428,8 @@ class TimedCall:
                 # cache of results has seen these.
                 can_alter = not self.is_on_gpu and any(is_floating(tensor.dtype) for tensor in self.call.inputs)
                 for number in range(0 if call_s > SLOW_CALL_S else 1 + PROBES):
-                    with self.input_windows.fix_draw(number):
-                        windows, rotations = self._windows(calls), self.input_windows.rotations(None)
+                    self.input_windows.fix_draw(number)
+                    windows, rotations = self._windows(calls), self.input_windows.rotations(None)
                     times_s, is_undisturbed = list[float](), not self.crowding_threads
                     for sample in range(PROBE_SAMPLES):
                         alters = can_alter and sample == 2
@@ -449,6 +441,7 @@ class TimedCall:
                         times_s.append(self._device_s(without_wait_s) / calls)  # A GPU has its own clock.
                     new_values_s = min(times_s[0], times_s[2]) if can_alter else times_s[0]
                     probes.append(MemoryProbe(new_values_s, times_s[1], is_undisturbed))
+                self.input_windows.fix_draw(None)
         finally:
             waits.close()
         yield from self.orders.leave()
