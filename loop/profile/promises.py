@@ -1,6 +1,5 @@
 """Check the manifest's promises: sources that must not compile, and template instances."""
 
-import re
 import tempfile
 from collections.abc import Generator
 from pathlib import Path
@@ -17,9 +16,6 @@ from loop.model.output import Output
 from loop.model.target import BuildRecipe, CAbiVariant, MustNotCompile
 from loop.profile.resource_actions import variant_names
 from loop.steps.context import Context, NoArguments, Result, RunningAction
-
-INDENTED = re.compile(r"^\s")
-"""Matches quoted source lines, which compilers indent."""
 
 
 class RefusedSource(Model):
@@ -67,29 +63,28 @@ def _variants_with_promises(context: Context, field: str, label: str) -> tuple[d
     target, missing = context.bench.target, list[str]()
     variants: dict[str, CAbiVariant] = {}
     for name, variant in context.bench.compiled_variants(variant_names(context)).items():
-        compiler, emulation = variant.build.compiler, variant.emulation
-        no_compiler = f"{label} of {name}: {compiler}: no such compiler on the PATH"
+        compiler, emulation, remedy = variant.build.compiler, variant.emulation, ""
         if not getattr(variant, field):
             continue
         if compiler_version(compiler) is not None:
             variants[name] = variant
         elif emulation is not None and compiler_version(emulation.compiler) is not None:
             variants[name] = target.emulated_variant(name)
-            substitute = f"looked at as {emulation.compiler} builds it for the emulator"
-            missing.append(f"{no_compiler}; {substitute}")
+            remedy = f"looked at as {emulation.compiler} builds it for the emulator"
         else:
-            missing.append(f"{no_compiler}; {how_to_install(compiler)}")
+            remedy = how_to_install(compiler)
+        if remedy:
+            missing.append(f"{label} of {name}: {compiler}: no such compiler on the PATH; {remedy}")
     return variants, missing
 
 
 def must_not_compile(context: Context, arguments: NoArguments) -> RunningAction[PromisesOutput]:
     """Compile every source that must be refused, and check the compiler's message."""
     variants, missing = _variants_with_promises(context, "must_not_compile", label="what must not compile")
-    compilations = [
-        _compile_source(context, name, variant.build, source)
-        for name, variant in variants.items()
-        for source in variant.must_not_compile
+    promised = [
+        (name, variant, source) for name, variant in variants.items() for source in variant.must_not_compile
     ]
+    compilations = (_compile_source(context, name, variant.build, source) for name, variant, source in promised)
     checks = yield from run_side_by_side(compilations, cores())
     failures, hint = [check for check in checks if check.status != "refused"], None
     message = f"{len(checks)} of {len(checks)} bad configurations are refused, each in its own words"
@@ -120,16 +115,14 @@ def _compile_source(
             command, cwd=context.task.folder, limit_s=limit_s, env=ENGLISH_MESSAGES, note=note
         )
     printed = (compiled.errors + compiled.output).splitlines()
-    lines = [line.strip() for line in printed if not INDENTED.match(line)]
+    lines = [line.strip() for line in printed if line[:1].strip()]  # Compilers indent quoted source lines.
     promised = next((line for line in lines if source.says in line), None)
     status: Literal["refused", "compiled", "other"] = "other"
     message = first_error(compiled.errors) or first_error(compiled.output) or compiled.ending
     if compiled.succeeded:
         status, message = "compiled", "it compiles"
-    elif compiled.timed_out:
-        message = f"the compiler was {compiled.ending}"
-    elif compiled.code < 0:  # A signal ended it.
-        message = f"the compiler {compiled.ending}"
+    elif compiled.timed_out or compiled.code < 0:  # A signal ended it.
+        message = f"the compiler {'was ' if compiled.timed_out else ''}{compiled.ending}"
     elif promised:
         status, message = "refused", promised
     return RefusedSource(variant=name, title=source.title, status=status, message=message)
