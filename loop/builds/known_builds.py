@@ -78,12 +78,8 @@ def file_states(paths: Iterable[str], folder: Path, output: Path) -> FileStates:
                 name = os.path.relpath(name, own_folder)
         if name not in states:
             states[name] = file_state(os.path.join(folder, name))
-
-    def order(name: str) -> tuple[bool, bool]:
-        _, fields = states[name]
-        return os.path.isabs(name), fields is None
-
-    return {name: states[name] for name in sorted(states, key=order)}
+    names = sorted(states, key=lambda name: (os.path.isabs(name), states[name][1] is None))
+    return {name: states[name] for name in names}
 
 
 def is_below(path: str, folder: str) -> bool:
@@ -149,11 +145,9 @@ def _flag_values(flags: Iterable[str], names: tuple[str, ...]) -> list[str]:
     """Values of these flags, joined to the flag or in the next word."""
     values, previous_flag = [], ""
     for flag in flags:
-        if previous_flag in names:
-            values.append(flag)
+        values += [flag] if previous_flag in names else []
         name = next((name for name in names if flag.startswith(name)), "")
-        if name and flag not in names:
-            values.append(flag.removeprefix(name))
+        values += [flag.removeprefix(name)] if name and flag not in names else []
         previous_flag = flag
     return values
 
@@ -217,10 +211,6 @@ class BuildRecord(Model):
     """Files that the tools read, and `shadowing_paths`; relative to the variant's folder."""
     libraries_loaded: FileStates
     """Libraries that the loader would load, by absolute path."""
-
-    def folder(self, cache: Path) -> Path:
-        """The folder of the build in the cache."""
-        return cache / self.recipe / self.build_id
 
 
 def read_record(folder: Path, base: Path | None = None) -> BuildRecord | None:
