@@ -34,13 +34,10 @@ class Untestable(Exception):
 class CommitLine:
     """The good end, and all later commits up to the bad end."""
 
-    folder: Path
-    """The target's folder: contains the manifest and the kernel."""
-    top: Path
-    """The repository's top."""
+    folder: Path  # The target's folder: contains the manifest and the kernel.
+    top: Path  # The repository's top.
     good: Candidate
-    candidates: tuple[Candidate, ...]
-    """Oldest first; the last is the bad end."""
+    candidates: tuple[Candidate, ...]  # Oldest first; the last is the bad end.
     other_good: tuple[str, ...] = ()
     """Other good commits, not on the line: their ancestors are not searched."""
 
@@ -102,13 +99,10 @@ def check_out(tree: Worktree, candidate: Candidate) -> None:
 class Builder:
     """Builds one variant at any commit, and caches the builds."""
 
-    bench: Bench
-    """Today's target, in the user's checkout."""
-    worktree: Worktree
-    """The worktree for commits."""
+    bench: Bench  # Today's target, in the user's checkout.
+    worktree: Worktree  # The worktree for commits.
     variant: str
-    emulated: bool = False
-    """Whether to build for the emulator."""
+    emulated: bool = False  # Whether to build for the emulator.
     build_by_tree: dict[str, Build | str] = field(default_factory=dict)
     """Tree hash of a candidate to its build, or to the reason for its failure."""
 

@@ -36,8 +36,7 @@ class Regression:
 
     variant: str
     metric: Metric
-    workloads: tuple[Workload, ...] = ()
-    """Workloads on which the regression shows."""
+    workloads: tuple[Workload, ...] = ()  # Workloads on which the regression shows.
     emulated: bool = False
 
     @property
@@ -52,10 +51,8 @@ class Bisection:
 
     line: CommitLine
     prober: Prober
-    sets: tuple[str, ...] = ()
-    """Workload sets of the target that commits are judged on."""
-    left_out: tuple[str, ...] = ()
-    """Workload sets that commits are not judged on."""
+    sets: tuple[str, ...] = ()  # Workload sets of the target that commits are judged on.
+    left_out: tuple[str, ...] = ()  # Workload sets that commits are not judged on.
     merge: Candidate | None = None
     """The merge whose branches are searched (without asking the gate again); else None."""
     probes: list[Probe] = field(default_factory=list)

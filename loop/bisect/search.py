@@ -32,8 +32,7 @@ from loop.timing.verdicts import MARGIN, e_value
 class Confirmation:
     """A suspect and its parent, and fresh observations of both, which test a claim."""
 
-    suspect: int
-    """Position of the suspect, after `parent`."""
+    suspect: int  # Position of the suspect, after `parent`.
     parent: int
     claim: Claim
     values_at: dict[int, list[float]] = field(default_factory=lambda: defaultdict(list))
@@ -45,8 +44,7 @@ class SearchProblem:
     """The commits to search, oldest first: the first is the good end, the last the bad one.
     Neighbours that build the same program share a *position*."""
 
-    commits: tuple[str, ...]
-    """Their hashes."""
+    commits: tuple[str, ...]  # Their hashes.
     programs: tuple[str, ...]
     """For each commit a name of the program it builds: equal names, equal programs."""
     metric: Metric = "latency"
@@ -86,12 +84,9 @@ class SearchProblem:
 class ProbeRequest:
     """A request: build this commit if needed, and observe it `count` times."""
 
-    commit: int
-    """Index into the commits of the problem."""
-    count: int
-    """Requested observations; fewer may result."""
-    why: str
-    """The reason, shown in the table of probes."""
+    commit: int  # Index into the commits of the problem.
+    count: int  # Requested observations; fewer may result.
+    why: str  # The reason, shown in the table of probes.
     against: int = 0
     """The commit it is timed in pairs with: 0, the good end, except in a confirmation."""
     claim: Claim | None = None
@@ -102,14 +97,10 @@ class ProbeRequest:
 class Culprit:
     """A culprit, or a run of commits that contains one."""
 
-    first: int
-    """Index of the culprit, or of the first commit of the run."""
-    last: int
-    """Index of the culprit, or of the last commit of the run."""
-    evidence: float
-    """e-value of the confirmation."""
-    step: float
-    """Latency: log(its time / its parent's). Correctness: rise of the failure rate."""
+    first: int  # Index of the culprit, or of the first commit of the run.
+    last: int  # Index of the culprit, or of the last commit of the run.
+    evidence: float  # e-value of the confirmation.
+    step: float  # Latency: log(its time / its parent's). Correctness: rise of the failure rate.
 
 
 @dataclass(frozen=True)
@@ -119,8 +110,7 @@ class SearchEnd:
     outcome: Literal["culprit", "several", "range", "no_regression", "inconclusive"]
     why: str
     confirmed: tuple[Culprit, ...] = ()
-    swapped: bool = False
-    """Whether the regression is at the good end."""
+    swapped: bool = False  # Whether the regression is at the good end.
 
     @property
     def culprits(self) -> tuple[int, ...]:
@@ -136,8 +126,7 @@ class SearchEnd:
 
 DECISIVE = math.log(249)
 """Log odds that decide the side of a build, and that rule out a place of the step."""
-CONFIRMING, REJECTING = 100.0, 20.0
-"""E-value that confirms a culprit; e-value that rejects it."""
+CONFIRMING, REJECTING = 100.0, 20.0  # E-value that confirms a culprit; e-value that rejects it.
 
 
 class Observations:
@@ -213,22 +202,18 @@ LEAST_BUILDS, ENOUGH_BUILDS = 7, 11
 """Fewest builds that show noise; builds after which the search gives up because of it."""
 LEAST_STEP = 3.5
 """Least step to blame a commit or a range, as a multiple of the noise between builds."""
-OUTLIER_DEVIATIONS = 4.5
-"""A pair this many median deviations beyond both levels is clipped."""
+OUTLIER_DEVIATIONS = 4.5  # A pair this many median deviations beyond both levels is clipped.
 ENDS_FIRST_PAIRS, ENDS_LEAST_PAIRS, ENDS_MOST_PAIRS = 3, 8, 200
 """Pairs of the ends before a first look; before `no_regression`; before `inconclusive`."""
 DIFFERENCE_Z, NO_DIFFERENCE_Z = 4.5, 2.6
 """Standard errors by which ends differ; above which a difference is ruled out."""
 LEVELS_APART, LEVELS_APART_Z = 0.065, 2.8
 """Least distance of a third level from both others: log ratio, and standard errors of pairs."""
-MOST_NEEDED = 8
-"""After this many times the pairs that a vote needs, more would not decide it."""
-BATCH_MOST = 32
-"""Most pairs in one request."""
+MOST_NEEDED = 8  # After this many times the pairs that a vote needs, more would not decide it.
+BATCH_MOST = 32  # Most pairs in one request.
 NEIGHBOURS, NEIGHBOUR_PRECISION = 13, 9.0
 """Builds that show the noise between builds; the step as a multiple of a build's standard error."""
-LEAST_SHARE = 0.15
-"""Least share of a merge's step that a commit of its branches explains."""
+LEAST_SHARE = 0.15  # Least share of a merge's step that a commit of its branches explains.
 CONFIRM_ABOVE, REJECT_BELOW = 0.3, 0.5
 """Share of the step that a confirmed culprit exceeds; below the other share it is rejected."""
 FIRST_PAIRS, MOST_PAIRS = 4, 60
@@ -249,12 +234,9 @@ class TimedBuild:
 class LevelsFit:
     """Two levels, good and bad, fitted to the builds of a range."""
 
-    step: float
-    """Log ratio of the bad level to the good one, above 0."""
-    noise: float
-    """Standard deviation of builds on one level, as estimated."""
-    possible_noise: float
-    """The most noise that the builds do not rule out."""
+    step: float  # Log ratio of the bad level to the good one, above 0.
+    noise: float  # Standard deviation of builds on one level, as estimated.
+    possible_noise: float  # The most noise that the builds do not rule out.
     votes: dict[int, float]
     """Position of each build to its log odds to be bad. An outlier votes like two builds."""
 
@@ -433,10 +415,8 @@ FIRST_RUNS, CONSISTENT_RUNS = 2, 4
 """First runs of a commit; runs of each end, all failing, before `no_regression`."""
 PASSES_MOST, RUNS_MOST = 60, 200
 """Runs of the bad end, all passing, before `no_regression`; runs before `inconclusive`."""
-LEAST_RATE = 0.02
-"""Rates of a confirmation stay at least this far from 0 and 1."""
-CLAIMED_RATES = (0.5, 0.05)
-"""Failure rates of bad and good end that the ends are tested for."""
+LEAST_RATE = 0.02  # Rates of a confirmation stay at least this far from 0 and 1.
+CLAIMED_RATES = (0.5, 0.05)  # Failure rates of bad and good end that the ends are tested for.
 GOOD_TODAY = "so it is good today: what failed before may have come from the machine, the compiler or the inputs"
 
 

@@ -98,12 +98,9 @@ class Prober:
     metric: Metric
     builder: Builder | None = None
     """Builds candidates, and knows which are the same program; None for a command."""
-    workloads: Sequence[Workload] = ()
-    """Workloads that commits are judged on; empty for a command."""
-    checks_made: int = 0
-    """Checks so far, over all commits; 0 if not counted."""
-    warning: str = ""
-    """Added to the answer's reason; may be empty."""
+    workloads: Sequence[Workload] = ()  # Workloads that commits are judged on; empty for a command.
+    checks_made: int = 0  # Checks so far, over all commits; 0 if not counted.
+    warning: str = ""  # Added to the answer's reason; may be empty.
     wrong_commits: frozenset[str] = frozenset()
     """Commits without a speed, because their kernel is wrong."""
     emptied: set[Path] | None = None
@@ -145,8 +142,7 @@ class KernelProbe(Prober):
     def __init__(self, metric: Metric, builder: Builder, workloads: Sequence[Workload], seed: int) -> None:
         self.metric, self.builder, self.bench = metric, builder, builder.bench
         self.workloads, self.seed = workloads, seed
-        self.checks_by_build: dict[str, VariantChecks] = {}
-        """Build id to its checks."""
+        self.checks_by_build: dict[str, VariantChecks] = {}  # Build id to its checks.
 
     @property
     def memory(self) -> ProbeMemory:
@@ -307,8 +303,7 @@ def _gate_probe(line: CommitLine, why: str, values: Sequence[float], workload: s
 
 SKIP, NOT_RUN, NOT_FOUND = 125, 126, 127
 """Exit codes: the command cannot judge; cannot start; is not found."""
-COMMAND_LIMIT_S = 600.0
-"""Time limit of the command on a commit, unless the user sets one."""
+COMMAND_LIMIT_S = 600.0  # Time limit of the command on a commit, unless the user sets one.
 
 
 @dataclass

@@ -283,10 +283,8 @@ class ScannedSources:
     identity: str
     """Hash of files, recipe, compiler version, and of the processor if a flag says `native`."""
     framework_headers: tuple[str, ...]
-    files: tuple[str, ...]
-    """The files inside the variant's folder, relative to it."""
-    files_read: tuple[str, ...]
-    """All files, as the compiler names them."""
+    files: tuple[str, ...]  # The files inside the variant's folder, relative to it.
+    files_read: tuple[str, ...]  # All files, as the compiler names them.
 
 
 def scan_sources(variant: Buildable, folder: Path, include: Path) -> Generator[Tick, None, ScannedSources]:

@@ -18,18 +18,15 @@ from loop.model.workloads import count_operations, is_supported
 from loop.report.findings import describe_location
 from loop.steps.context import Context, NoArguments, Result, RunningAction
 
-REPEATS = 4
-"""Fresh processes that repeat the calls on all threads, to show a data race."""
+REPEATS = 4  # Fresh processes that repeat the calls on all threads, to show a data race.
 MAX_ELEMENTS = 1 << 20
 """Most elements of an output compared with known faults; each fault costs a float64 reference."""
-ENOUGH_ERRORS = 64
-"""Wrong elements that are enough to identify a known fault."""
+ENOUGH_ERRORS = 64  # Wrong elements that are enough to identify a known fault.
 MAX_COMPARED = 2
 """Workloads that a known fault has to explain, because one alone may fit by chance."""
 MAX_NAMED = 3
 """Most known faults that a message names. If more explain only the wrong elements, none of them is named."""
-MIN_OPERATIONS = 1 << 18
-"""Operations that a fresh workload may have in any case."""
+MIN_OPERATIONS = 1 << 18  # Operations that a fresh workload may have in any case.
 ZEROS_FAULT = "nothing were computed (zeros)"
 """Name of the fault that explains an all-zero output best, before a zeroed input."""
 TEXT_BY_GATE_CAUSE = {

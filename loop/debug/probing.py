@@ -21,12 +21,9 @@ from loop.model.workloads import expand_sets, explain_unsupported, format_entry,
 from loop.steps.context import Context, NoArguments, Result, RunningAction
 from loop.workers.bench import KeptWorker, Side
 
-HANG_S = 5.0
-"""Seconds after which a probe counts as hung; small workloads take milliseconds."""
-MOST_PROBES = 200
-"""Most workloads that one search tries."""
-MIN_ERRORS = 8
-"""Fewest wrong elements that show a pattern."""
+HANG_S = 5.0  # Seconds after which a probe counts as hung; small workloads take milliseconds.
+MOST_PROBES = 200  # Most workloads that one search tries.
+MIN_ERRORS = 8  # Fewest wrong elements that show a pattern.
 NOTHING_WRONG = "no variant failed a check: no cause to look for"
 Fails = Callable[[Case], Generator[Tick, None, bool]]
 """Tries a case, and returns whether the variant fails on it."""
@@ -61,8 +58,7 @@ class FailureProber:
         self.checks = [check for part in parts for check in part.checks]
         """All checks of the variant in this session, in the order of the verifications."""
         kinds = [failure_kind(check) for check in self.checks if not check.passed]
-        self.kind = max(kinds, key=kinds.count)
-        """The kind of failure, by `failure_kind`."""
+        self.kind = max(kinds, key=kinds.count)  # The kind of failure, by `failure_kind`.
         self.failures = [check for check in self.checks if failure_kind(check) == self.kind]
         """Checks that show this kind of failure, in the order in which they were made."""
 
@@ -79,8 +75,7 @@ class FailureProber:
         """The smallest check with this kind of failure, where a search begins."""
         self.clearest_check = min(self.failures, key=unevenness)
         """The check with the most even split of right and wrong elements: it shows their pattern best."""
-        self.seed = self.start_check.workload.base_seed
-        """Base seed of all probes."""
+        self.seed = self.start_check.workload.base_seed  # Base seed of all probes.
         self.outcomes: dict[frozenset[tuple[str, Scalar]], ProbeOutcome] = {}
         """Case and shift of its seed to the gate's answer."""
         self.probe_count = 0

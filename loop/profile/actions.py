@@ -25,8 +25,7 @@ from loop.steps.context import Context, Result, RunningAction
 from loop.timing.readiness import hold_device, ready_variants
 
 Rule = TypeVar("Rule", TreeRule, SeverityRule)
-SUFFICIENT_RATIO = 1.5
-"""Ratio to the baseline from which a call needs no further work."""
+SUFFICIENT_RATIO = 1.5  # Ratio to the baseline from which a call needs no further work.
 
 
 def first_match(
@@ -84,8 +83,7 @@ class Notes:
     facts: dict[str, Fact] = field(default_factory=dict)
     sources: dict[str, str] = field(default_factory=dict)
     """Fact to its source, if the source is not obvious."""
-    unknown: dict[str, str] = field(default_factory=dict)
-    """Fact to the reason why it is unknown."""
+    unknown: dict[str, str] = field(default_factory=dict)  # Fact to the reason why it is unknown.
     device_profile: DeviceProfile | None = None
     """One call as a GPU profiler recorded it; None without a profile."""
 
@@ -128,12 +126,10 @@ def make_profile(
 
 FACTS_IN_SENTENCE = ("device", "ratio", "time_us")
 """Facts left out of the table, because the sentence above it states them."""
-MOST_KERNELS = 4
-"""Most kernels of a call that the report shows."""
+MOST_KERNELS = 4  # Most kernels of a call that the report shows.
 ROOF_FACTS = ("flops_share", "bandwidth_share", "roof")
 """Facts that need a peak rate of the device."""
-COUNTER_FACTS = (*profiler.SHARES, "stall")
-"""Facts that only a GPU's hardware counters tell."""
+COUNTER_FACTS = (*profiler.SHARES, "stall")  # Facts that only a GPU's hardware counters tell.
 
 
 def describe_leaf(profile: Profile) -> tuple[Profile, str]:

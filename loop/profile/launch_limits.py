@@ -21,18 +21,14 @@ from loop.report import format as say
 from loop.steps.context import Context, NoArguments, Result, RunningAction
 
 WARP = 32
-REGISTER_UNIT = 256
-"""Registers are allocated to a warp in units of this size."""
-WARP_UNIT = 4
-"""Resident warps come in multiples of four, one for each quarter of a multiprocessor."""
+REGISTER_UNIT = 256  # Registers are allocated to a warp in units of this size.
+WARP_UNIT = 4  # Resident warps come in multiples of four, one for each quarter of a multiprocessor.
 SHARED_UNIT, SHARED_RESERVED = 128, 1024
 """Allocation unit of shared memory in bytes, and bytes that the system reserves for each block."""
-THREADS_PER_BLOCK = 1024
-"""Most threads in a block on any GPU."""
+THREADS_PER_BLOCK = 1024  # Most threads in a block on any GPU.
 GRID_LIMITS = (2**31 - 1, 65535, 65535)
 """Most blocks along x, y, z (CUDA C++ programming guide, technical specifications)."""
-BLOCK_LIMITS = (1024, 1024, 64)
-"""Most threads of a block along x, y, z, from the same table."""
+BLOCK_LIMITS = (1024, 1024, 64)  # Most threads of a block along x, y, z, from the same table.
 
 
 Dim3 = tuple[int, int, int]

@@ -99,8 +99,7 @@ def observe_call(
 NCU = "ncu"
 NCU_LIMIT_S = 40.0
 """Time limit in seconds, which includes the import of torch; few kernels take 2 to 4 s."""
-MOST_LAUNCHES = 40
-"""Most launches of a call that ncu measures."""
+MOST_LAUNCHES = 40  # Most launches of a call that ncu measures.
 TIME_COUNTER, REGISTER_COUNTER = "gpu__time_duration.sum", "launch__registers_per_thread"
 CONFLICT_COUNTER = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum"
 WAVEFRONT_COUNTER = "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum"
@@ -135,13 +134,11 @@ WAITS = {
 """Stall reason to what the warp waits for."""
 NOT_EVERYWHERE = frozenset({"gmma", "sleeping", "misc"})
 """Stall reasons that some GPUs have no counter for."""
-ISSUE_REASON = "selected"
-"""The same counter for warps that issue; needed for the total."""
+ISSUE_REASON = "selected"  # The same counter for warps that issue; needed for the total.
 STALL_COUNTERS = {reason: STALL_COUNTER.format(reason) for reason in (*WAITS, ISSUE_REASON)}
 OTHER_COUNTERS = (TIME_COUNTER, REGISTER_COUNTER, CONFLICT_COUNTER, WAVEFRONT_COUNTER)
 METRICS = (*OTHER_COUNTERS, *PERCENT_COUNTERS.values(), *STALL_COUNTERS.values())
-UNIT_NS = {"n": 1.0, "u": 1e3, "m": 1e6, "": 1e9}
-"""Unit prefix of seconds to nanoseconds."""
+UNIT_NS = {"n": 1.0, "u": 1e3, "m": 1e6, "": 1e9}  # Unit prefix of seconds to nanoseconds.
 NO_PERMISSION = "ERR_NVGPUCTRPERM"
 PERMISSION_HINT = (
     "let the driver give counters to all users (NVreg_RestrictProfilingToAdminUsers=0), or run as root; "
@@ -210,8 +207,7 @@ def read_log(text: str) -> tuple[KernelRun, ...]:
 
 SHARES = ("dram", "sm", "warps_active", "bank_conflicts")
 """Facts that a profiler gives as shares, 0 to 1."""
-MOST_STALLS = 3
-"""Most stall reasons that are kept of a kernel."""
+MOST_STALLS = 3  # Most stall reasons that are kept of a kernel.
 SHORTEST_LIMIT_S = 10.0
 """Shortest time limit in seconds of a profiler, however many variants there are."""
 
@@ -302,11 +298,9 @@ UNMEASURED = "the roof of this machine could not be measured"
 class PeakRates:
     """Peak rates of a device; None if unknown."""
 
-    flops_per_s: float | None = None
-    """Operations per second; a multiply-add counts as two."""
+    flops_per_s: float | None = None  # Operations per second; a multiply-add counts as two.
     bytes_per_s: float | None = None
-    source: str = ""
-    """Source of these rates, or why they are unknown."""
+    source: str = ""  # Source of these rates, or why they are unknown.
 
     def facts(
         self, flops: float | None, moved_bytes: float | None, seconds: float

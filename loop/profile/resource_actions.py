@@ -46,8 +46,7 @@ from loop.workers.messages import ListLaunches
 from loop.workers.program import Worker, WorkerLost
 
 ARCHITECTURE = re.compile(r"sm_(\d+)(\d)([af]?)$")
-LIMIT_S = 20.0
-"""Time limit in seconds of one dry-run call, which computes nothing."""
+LIMIT_S = 20.0  # Time limit in seconds of one dry-run call, which computes nothing.
 NO_REPORT = "its compiler was not asked what kernels take"
 DRY_RUN_HINT = "in a dry run no tensor may be touched by the host"
 
@@ -280,8 +279,7 @@ def ask_for_launches(
 FEWER_RESOURCES_HINT = "take a smaller tile, more warps or fewer registers"
 BUDGET_HINT = f"{FEWER_RESOURCES_HINT}; or allow it under `budgets` in target.yaml"
 NO_LAUNCH = "say in target.yaml how it is built for the emulator (`emulation`)"
-MOST_ROWS = 12
-"""Most kernels in the table; kernels with problems come first."""
+MOST_ROWS = 12  # Most kernels in the table; kernels with problems come first.
 NOTE = "Shared memory and blocks are those of the launches that the host code makes."
 
 

@@ -89,8 +89,7 @@ class Contract:
     """Name, inputs and output of an operator."""
 
     namespace: str
-    name: str
-    """Name in the namespace: the variant's name."""
+    name: str  # Name in the namespace: the variant's name.
     variant: CAbiVariant
     signature: Signature
     """Attributes become arguments in its order. Tensors without a type of their own have the call's type."""

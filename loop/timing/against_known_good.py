@@ -92,8 +92,7 @@ class Contest:
     """One candidate and its rivals. A decided pair is no longer timed, so its verdict stays."""
 
     candidate: Side
-    rivals: Sequence[Rival]
-    """The known-good build, or empty if there is none."""
+    rivals: Sequence[Rival]  # The known-good build, or empty if there is none.
     candidate_number: int = 0
     """Number of the candidate within its campaign, from 1; 0 outside a campaign."""
     controls: Sequence[Rival] = ()

@@ -76,10 +76,8 @@ class ProcessSet:
         self.workers = {side.name: stack.enter_context(self.bench.start_worker(side)) for side in sides}
         self.deadline, self.least_rounds, self.round_number = math.inf, 2, round_numbers[0]
         """When the rounds should end, by the monotonic clock; rounds timed however long they take."""
-        self.calls: dict[str, TimedCall] = {}
-        """Side to its call of the current workload."""
-        self.started_sides: set[str] = set()
-        """Sides whose process has made its first call."""
+        self.calls: dict[str, TimedCall] = {}  # Side to its call of the current workload.
+        self.started_sides: set[str] = set()  # Sides whose process has made its first call.
         self.evidence: list[tuple[str, Workload, Call, SegmentSamples]] = []
         """Of each segment, what the judge needs to check its output."""
         self.latest_reading: DeviceReading | None = None

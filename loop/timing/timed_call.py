@@ -63,28 +63,22 @@ def plan_replays(call_s: float, sample_s: float, most_calls: int) -> tuple[int, 
 class SegmentSamples:
     """The samples of one segment, and what was observed of the variant."""
 
-    calls: int = 1
-    """Calls in a sample."""
-    seconds: list[float] = field(default_factory=list)
-    """Seconds of one call, sample by sample."""
+    calls: int = 1  # Calls in a sample.
+    seconds: list[float] = field(default_factory=list)  # Seconds of one call, sample by sample.
     waited_s: list[float] = field(default_factory=list)
     """Seconds a call that worker or judge waited for a core; empty if the system reports none."""
     return_s: list[float] = field(default_factory=list)
     """Seconds a call for returning the results, if they were requested."""
     clock_pairs: list[tuple[float, float]] = field(default_factory=list)
     """On a GPU: seconds of a sample by the judge's clock, without launches, and by the device's."""
-    is_self_timed: bool = False
-    """Whether the variant reported its own times."""
-    output: bytes | None = None
-    """The output of the call whose answer the judge knows."""
-    judged_index: int = 0
-    """Index of the sample with that call."""
+    is_self_timed: bool = False  # Whether the variant reported its own times.
+    output: bytes | None = None  # The output of the call whose answer the judge knows.
+    judged_index: int = 0  # Index of the sample with that call.
     changed_inputs: list[str] = field(default_factory=list)
     """Names of inputs that the variant overwrote."""
     replaced_names: list[str] = field(default_factory=list)
     """Names of what the variant replaced in its process."""
-    is_unwritten: bool = False
-    """Whether a call of the same sample did not write its output."""
+    is_unwritten: bool = False  # Whether a call of the same sample did not write its output.
     stray_writes: list[str] = field(default_factory=list)
     """Writes outside of tensors, or after "done"; a sentence each."""
 
@@ -100,8 +94,7 @@ class InputWindows:
 
     def __init__(self, call: Call, device: Device, rng: random.Random) -> None:
         self.call, self.rng = call, rng
-        self.offsets: list[range] = []
-        """Possible offsets of each input, in elements."""
+        self.offsets: list[range] = []  # Possible offsets of each input, in elements.
         for tensor in call.inputs:
             step = window_step(tensor.dtype, device)
             if call.input_sets > 1:
@@ -183,8 +176,7 @@ class TimedCall:
         """Whether calls of a sample return one buffer; then one call is a sample. None: unknown."""
         self._output_positions: list[int] = []
         """Bytes of the last output that are compared when the worker reports "done" and later."""
-        self._output_when_done = b""
-        """Those bytes, read when the worker reported "done"."""
+        self._output_when_done = b""  # Those bytes, read when the worker reported "done".
         self._graph_windows: dict[int, Windows] = {}
         """Calls in a graph to their windows, which the graph fixes."""
         self._replays, self._call_s = 1, 0.0

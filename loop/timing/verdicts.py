@@ -193,13 +193,11 @@ def invalid_verdict(variant: str, workload: str, against: Against, cause: Cause,
 class Decision:
     """The verdict that the blocks so far support."""
 
-    verdict: Word
-    """`faster` or `slower`: beyond the margin. `same`: within twice the margin."""
+    verdict: Word  # `faster` or `slower`: beyond the margin. `same`: within twice the margin.
     e_value: float
     """Evidence for the verdict; for `inconclusive`, the higher of those for faster and slower."""
     reason: str
-    log_ratios: Sequence[float]
-    """One for each block that counts."""
+    log_ratios: Sequence[float]  # One for each block that counts.
     against_faster: float
     """Evidence that a campaign's candidate is not faster by more than the margin; 0 after fewer than
     FUTILE_BLOCKS, and outside a campaign."""
