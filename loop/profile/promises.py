@@ -138,11 +138,12 @@ def instances(context: Context, arguments: NoArguments) -> RunningAction[Promise
         if names is None:
             skipped.append(f"instances of {build.variant}: there is no nm to read the library with; {BINUTILS}")
             continue
-        defined = {_canonical(short_name(name)) for name in names}
+        # Without spaces, because demanglers and people place them differently.
+        defined = {"".join(short_name(name).split()) for name in names}
         for instance in variants[build.variant].instances:
             for symbol, line in instance.required_symbols():
                 count += 1
-                if _canonical(symbol) not in defined:
+                if "".join(symbol.split()) not in defined:
                     place = {"file": instance.file, "line": line}
                     missing.append(MissingInstance(variant=build.variant, symbol=symbol, **place))
     message, hint = f"all {count} promised instances are there", None
@@ -157,8 +158,3 @@ def instances(context: Context, arguments: NoArguments) -> RunningAction[Promise
     fields = {"promised": count, "not_exercised": tuple(skipped), "missing": tuple(missing)}
     ok = not missing and not failures
     return Result(PromisesOutput(ok=ok, message=message, hint=hint, **fields), idle=not count)
-
-
-def _canonical(name: str) -> str:
-    """A name without spaces, because demanglers and people place them differently."""
-    return "".join(name.split())

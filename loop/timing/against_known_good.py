@@ -159,7 +159,7 @@ class Contest:
         names = (rival.side.name, self.candidate.name)
         names = names[::-1] if rival.side.slowdown_share else names
         rounds = samples.counted_rounds(timings.segments_of(workload.name), *names)
-        margin = verdicts.margin_for_offset(samples.process_variance(rounds))
+        margin = 3 * math.sqrt(samples.process_variance(rounds))
         log_ratios = [log_ratio for _, log_ratio in rounds]
         return verdicts.by_evidence(
             log_ratios, len(self.workloads), margin, self.candidate_number, self.same_within

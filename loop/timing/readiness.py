@@ -66,17 +66,17 @@ def hold_device(bench: Bench, stack: ExitStack) -> Generator[Tick, None, str]:
     # The process that started this command may hold the lock: it counts as ours.
     own_pids = (os.getpid(), *(parent.pid for parent in psutil.Process().parents()))
     for folder in filter(None, (project_locks, shared_locks())):  # In one order: no deadlock.
-        start_time, first_holder, is_ours = time.monotonic(), "", False
-        while not is_ours:
+        start_time, first_holder = time.monotonic(), ""
+        while True:
             try:
                 stack.enter_context(locked(folder / lock_name))
-                is_ours = True
+                break
             except LockHeld as error:
-                is_ours = error.pid in own_pids
-                if not is_ours:
-                    yield Tick(f"waiting for {error.holder}, which measures", is_urgent=not first_holder)
-                    first_holder = first_holder or error.holder
-                    time.sleep(0.1)
+                if error.pid in own_pids:
+                    break
+                yield Tick(f"waiting for {error.holder}, which measures", is_urgent=not first_holder)
+                first_holder = first_holder or error.holder
+                time.sleep(0.1)
         waited = f"waited {time.monotonic() - start_time:.0f} s for {first_holder}, which measured"
         warning_texts += [waited] if first_holder else []
     warning_texts.append((yield from wait_for_idle_gpu(bench)))
@@ -118,10 +118,7 @@ def describe_gpu_use(bench: Bench, busy_percent: int | None = None) -> str:
     users, gpu = bench.sensors.users() or (), detect_gpus().first
     others = [user for user in users if user.pid != os.getpid()]
     children = {child.pid for child in psutil.Process().children(recursive=True)}
+    other_users = nvml.other_users(others, children, set(psutil.pids()))
     known_bytes = sum(user.memory_bytes or 0 for user in users)
-    other_use = OtherUse(
-        others=nvml.other_users(others, children, set(psutil.pids())),
-        unexplained_bytes=(bench.sensors.memory() or (0, 0))[1] - known_bytes,
-        busy_percent=busy_percent,
-    )
-    return other_use.warning(gpu.name if gpu else "the GPU")
+    unexplained_bytes = (bench.sensors.memory() or (0, 0))[1] - known_bytes
+    return OtherUse(other_users, unexplained_bytes, busy_percent).warning(gpu.name if gpu else "the GPU")
