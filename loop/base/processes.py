@@ -51,6 +51,8 @@ class Tick:
 
 
 Result = TypeVar("Result")
+Waiting = Generator[Tick, None, Result]
+"""Work that yields a tick while it waits for a process, then returns its result."""
 
 
 @dataclass

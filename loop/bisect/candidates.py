@@ -4,13 +4,13 @@ Two commits are the same program if their builds have one id, which covers all f
 that the manifest says of it. A commit that was not built yet counts as a program of its own.
 """
 
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from loop.base.errors import LoopError, UsageError, WorkFailed
 from loop.base.places import MANIFEST
-from loop.base.processes import Tick
+from loop.base.processes import Waiting
 from loop.builds import build
 from loop.builds.build import Buildable, BuildFailed
 from loop.library.definitions import read_file
@@ -106,7 +106,7 @@ class Builder:
     build_by_tree: dict[str, Build | str] = field(default_factory=dict)
     """Tree hash of a candidate to its build, or to the reason for its failure."""
 
-    def build(self, candidate: Candidate, *, compiles: bool = True) -> Generator[Tick, None, Build]:
+    def build(self, candidate: Candidate, *, compiles: bool = True) -> Waiting[Build]:
         """The build of a candidate; each tree is tried once. Raises Untestable if it does not build. Without
         `compiles` only from the cache: raises Untestable if it is not there."""
         if candidate.tree not in self.build_by_tree:
@@ -121,7 +121,7 @@ class Builder:
             raise Untestable(build_or_reason)
         return build_or_reason
 
-    def _compile(self, candidate: Candidate, compiles: bool) -> Generator[Tick, None, Build]:
+    def _compile(self, candidate: Candidate, compiles: bool) -> Waiting[Build]:
         """Build a candidate as `build`. Raises Untestable; WorkFailed without today's compiler."""
         bench, folder, warning = self.bench, self.bench.folder, ""
         if candidate.commit != UNCOMMITTED:

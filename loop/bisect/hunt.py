@@ -5,7 +5,7 @@ import math
 import os
 import shutil
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -13,7 +13,7 @@ from typing import Literal
 import psutil
 
 from loop.base.places import state_folder
-from loop.base.processes import Tick
+from loop.base.processes import Tick, Waiting
 from loop.bisect.candidates import Builder, CommitLine, Untestable, branches_of_merge, name_programs
 from loop.bisect.search import LEAST_SHARE, Observations, ProbeRequest, SearchEnd, SearchProblem, next_move
 from loop.bisect.trying import KernelProbe, Prober, map_ticks
@@ -58,7 +58,7 @@ class Bisection:
     probes: list[Probe] = field(default_factory=list)
     """Observations of the line's commits, from this search and earlier ones."""
 
-    def run(self) -> Generator[Tick, None, BisectAnswer]:
+    def run(self) -> Waiting[BisectAnswer]:
         """Search until there is an answer: build both ends, ask the gate whether there is a regression, take over
         saved probes, then probe. Raises MachineFailure if the machine failed."""
         line, prober, builder = self.line, self.prober, self.prober.builder
@@ -100,7 +100,7 @@ class Bisection:
                     if positions == self.problem.positions:
                         return (yield from self._search_merges(self._build_answer(move)))
 
-    def _build(self, *candidates: Candidate, compiles: bool = True) -> Generator[Tick, None, None]:
+    def _build(self, *candidates: Candidate, compiles: bool = True) -> Waiting[None]:
         """Build these candidates, to know which are one program; a command needs none. One that does not build
         counts as a program of its own. `compiles`: as `Builder.build`."""
         for candidate in candidates:
@@ -115,7 +115,7 @@ class Bisection:
         commits = tuple(candidate.commit for candidate in self.line.commits)
         return SearchProblem(commits, name_programs(self.line, self.prober.builder), self.prober.metric)
 
-    def _make_probe(self, request: ProbeRequest) -> Generator[Tick, None, None]:
+    def _make_probe(self, request: ProbeRequest) -> Waiting[None]:
         """Observe a commit and save the result, with ticks that show the reason. Does nothing if the commit builds
         a program that is known: then another request may be due. Raises MachineFailure, and saves nothing, if the
         machine is at fault: a full disk can make a commit untestable, or wrong (value 0)."""
@@ -156,7 +156,7 @@ class Bisection:
         self.prober.memory.append(probe)
         self.probes.append(probe)
 
-    def _search_merges(self, answer: BisectAnswer) -> Generator[Tick, None, BisectAnswer]:
+    def _search_merges(self, answer: BisectAnswer) -> Waiting[BisectAnswer]:
         """If a merge alone is blamed: what a search of its branches blames. The merge stays if that is nothing, or
         only a small part of the merge's step."""
         if len(answer.culprits) != 1 or answer.range:

@@ -3,7 +3,7 @@
 import math
 import shlex
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import TypeVar
 from loop.base.documents import content_hash, hash_files, sums, to_json, write_atomic
 from loop.base.errors import CannotStart, LoopError, WorkFailed, remark_once
 from loop.base.places import state_folder
-from loop.base.processes import Completed, Tick, run
+from loop.base.processes import Completed, Tick, Waiting, run
 from loop.bisect.candidates import Builder, CommitLine, Untestable, check_out
 from loop.bisect.search import SearchEnd
 from loop.builds.build import find_used_files
@@ -40,15 +40,13 @@ MOST_FAILING_WORKLOADS = 4
 """A search for a wrong result uses this many of the failing workloads: the smallest."""
 PASSES, PASSES_S = 20, 30.0
 """The bad end is right if all workloads pass this often, on fresh values; within this time."""
-GateResult = Generator[Tick, None, SearchEnd | None]
+GateResult = Waiting[SearchEnd | None]
 """Returns a `SearchEnd` if there is nothing to search for, else None."""
-Observing = Generator[Tick, None, tuple[float, ...]]
+Observing = Waiting[tuple[float, ...]]
 """Yields ticks, returns the observed values. Raises Untestable."""
 
 
-def map_ticks(
-    working: Generator[Tick, None, Result], replace_tick: Callable[[Tick], Tick]
-) -> Generator[Tick, None, Result]:
+def map_ticks(working: Waiting[Result], replace_tick: Callable[[Tick], Tick]) -> Waiting[Result]:
     """Run `working` with each tick replaced, and return its result. An exception in `replace_tick` ends it."""
     try:
         while True:
@@ -163,15 +161,13 @@ class KernelProbe(Prober):
         parts.append(hash_files(files, bench.folder))
         return self.open_memory(*parts, *(workload.name for workload in self.workloads))
 
-    def build_side(self, name: str, candidate: Candidate) -> Generator[Tick, None, Side]:
+    def build_side(self, name: str, candidate: Candidate) -> Waiting[Side]:
         """Build a candidate, to be verified or timed as `name`. Raises Untestable if it does not build."""
         builder = self.builder
         build = yield from builder.build(candidate)
         return self.bench.make_side(builder.variant, build, emulated=builder.emulated).copy_as(name)
 
-    def verify_side(
-        self, side: Side, seed: int, *, stop_at_failure: bool = True
-    ) -> Generator[Tick, None, VariantChecks]:
+    def verify_side(self, side: Side, seed: int, *, stop_at_failure: bool = True) -> Waiting[VariantChecks]:
         """Verify a side by today's gate. `seed`: added to the workloads' seeds, for other values."""
         seeded = [workload.model_copy(update={"seed": workload.seed + seed}) for workload in self.workloads]
         job = Job(side, seeded, layouts=self.metric == "correctness", fail_fast=stop_at_failure)
@@ -251,9 +247,7 @@ class KernelProbe(Prober):
         bad_end = f"the bad end ({line.commits[-1].short_commit})"
         return SearchEnd("no_regression", f"not reproduced: {bad_end} is {why}")
 
-    def time_pairs(
-        self, candidate: Candidate, against: Candidate, limits: Limits
-    ) -> Generator[Tick, None, LogRatios]:
+    def time_pairs(self, candidate: Candidate, against: Candidate, limits: Limits) -> Waiting[LogRatios]:
         """Time a candidate in turns with another, after its build was verified once. Returns by workload the log
         ratios, above 0 if the candidate is slower. Raises Untestable if it is wrong or either cannot be timed."""
         side = yield from self.build_side(CANDIDATE_SIDE, candidate)
@@ -357,7 +351,7 @@ class CommandProbe(Prober):
             values.append(float(completed.code == 0))
         return tuple(values)
 
-    def _run(self, candidate: Candidate) -> Generator[Tick, None, Completed]:
+    def _run(self, candidate: Candidate) -> Waiting[Completed]:
         """Run the command on a commit; as in a shell, a program that does not exist gives 127."""
         check_out(self.worktree, candidate)
         folder = self.worktree.target

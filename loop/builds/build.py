@@ -14,12 +14,12 @@ import re
 import shutil
 import time
 import warnings
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from loop.base.documents import content_hash, hash_files, sums, to_json
-from loop.base.processes import Completed, Tick, child_environment, run
+from loop.base.processes import Completed, Waiting, child_environment, run
 from loop.builds import known_builds
 from loop.builds.known_builds import ENGLISH_MESSAGES, LIBRARY, BuildRecord, FileStates, file_states
 from loop.machine.machine import compiler_version, processor_identity
@@ -287,7 +287,7 @@ class ScannedSources:
     files_read: tuple[str, ...]  # All files, as the compiler names them.
 
 
-def scan_sources(variant: Buildable, folder: Path, include: Path) -> Generator[Tick, None, ScannedSources]:
+def scan_sources(variant: Buildable, folder: Path, include: Path) -> Waiting[ScannedSources]:
     """The files from which a variant would be built: of compiled code by its preprocessor, of Python by its
     imports. Raises BuildFailed if the compiler, a source or a header is missing."""
     if isinstance(variant, PythonVariant):
@@ -406,7 +406,7 @@ class FileChanged(Exception):
 
 def build(
     name: str, variant: Buildable, folder: Path, *, cache: Path, include: Path, limit_s: float
-) -> Generator[Tick, None, Build]:
+) -> Waiting[Build]:
     """Build a variant, or find its build in the cache. `limit_s`: time limit of the compiler, in seconds. Tries
     again if a file changes meanwhile. Raises BuildFailed with the first error's file and line."""
     if isinstance(variant, PythonVariant):
@@ -432,7 +432,7 @@ def build(
 
 def _compile_into(
     output: Path, variant: CAbiVariant, folder: Path, sources: ScannedSources, include: Path, limit_s: float
-) -> Generator[Tick, None, BuildRecord]:
+) -> Waiting[BuildRecord]:
     """Compile a library into folder `output`, with its log and its record. The build id is known only afterwards,
     so the library is linked with a placeholder of equal length, which it then replaces. The placeholder is a hash
     of contents, so two clones link identical bytes. Raises BuildFailed, or FileChanged for a source."""

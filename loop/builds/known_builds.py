@@ -10,7 +10,7 @@ import os
 import re
 import shutil
 import stat
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from loop.base.documents import content_hash, sums
 from loop.base.errors import LoopError, WorkFailed, remark_once
 from loop.base.locks import locked_temporary_folder
 from loop.base.places import explain_foreign_access
-from loop.base.processes import Tick, run
+from loop.base.processes import Waiting, run
 from loop.model.base import Model
 from loop.model.target import CAbiVariant
 
@@ -169,7 +169,7 @@ def compiler_paths(compiler: str) -> list[str]:
     return paths
 
 
-def loaded_libraries(library: Path) -> Generator[Tick, None, list[str]]:
+def loaded_libraries(library: Path) -> Waiting[list[str]]:
     """Paths of the libraries that the loader would load with this one; empty without `ldd`."""
     if shutil.which("ldd") is None:
         return []

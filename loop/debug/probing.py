@@ -2,13 +2,13 @@
 
 import math
 import time
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Iterable
 from contextlib import closing
 from dataclasses import replace
 from typing import cast
 
 from loop.base.errors import WorkFailed
-from loop.base.processes import Tick
+from loop.base.processes import Waiting
 from loop.calls.call import LibraryTerms
 from loop.debug.rules import Case
 from loop.gate.kernel import build_sides, usual_dtype
@@ -25,7 +25,7 @@ HANG_S = 5.0  # Seconds after which a probe counts as hung; small workloads take
 MOST_PROBES = 200  # Most workloads that one search tries.
 MIN_ERRORS = 8  # Fewest wrong elements that show a pattern.
 NOTHING_WRONG = "no variant failed a check: no cause to look for"
-Fails = Callable[[Case], Generator[Tick, None, bool]]
+Fails = Callable[[Case], Waiting[bool]]
 """Tries a case, and returns whether the variant fails on it."""
 
 
@@ -108,7 +108,7 @@ class FailureProber:
         entry = {name: value for name, value in case.items() if name != "inputs" and value != "none"}
         return make_workload(self.bench.target, entry, self.start_check.workload.dtype, self.seed + seed_shift)
 
-    def ask_gate(self, case: Case, seed_shift: int = 0) -> Generator[Tick, None, ProbeOutcome]:
+    def ask_gate(self, case: Case, seed_shift: int = 0) -> Waiting[ProbeOutcome]:
         """The gate's answer on a case, cached. Raises BudgetSpent if the budget is used up."""
         key = frozenset({**case, "shift": seed_shift}.items())
         if key not in self.outcomes:
@@ -117,7 +117,7 @@ class FailureProber:
             self.outcomes[key] = self.classify((yield from self.check(case, seed_shift)))
         return self.outcomes[key]
 
-    def check(self, case: Case, seed_shift: int = 0) -> Generator[Tick, None, Check]:
+    def check(self, case: Case, seed_shift: int = 0) -> Waiting[Check]:
         """Check a case now, without the cache or the budget. A size that the variant, the generator or the
         reference does not take gives a check with status `refused`."""
         workload = self.build_workload(case, seed_shift)
@@ -134,7 +134,7 @@ class FailureProber:
         self.failures += [check] if self.classify(check) == "fails" else []
         return check
 
-    def find_wrong_calls(self, check: Check, threads: int | None) -> Generator[Tick, None, WhichCalls]:
+    def find_wrong_calls(self, check: Check, threads: int | None) -> Waiting[WhichCalls]:
         """Repeat a check in a new process: which of its calls are wrong. `all` if they give no output, or outputs
         that are wrong together. `threads`: as for `begin_process`. Raises BudgetSpent, also if a call hangs."""
         if self.is_spent:
@@ -152,7 +152,7 @@ class FailureProber:
         return which.pop() if which else "all"
 
 
-def find_failures(context: Context) -> Generator[Tick, None, list[FailureProber]]:
+def find_failures(context: Context) -> Waiting[list[FailureProber]]:
     """A prober for each variant that this session's last checks found wrong; none if a control
     failed. Raises LoopError if a source was edited after it was checked."""
     last_by_action = {record.action: record for record in context.finished if record.output}
@@ -187,10 +187,10 @@ def smallest(context: Context, arguments: NoArguments) -> RunningAction[DebugOut
     return Result(DebugOutput(ok=True, message=message, smallest=tuple(answers)), idle=not answers)
 
 
-def _find_smallest(prober: FailureProber) -> Generator[Tick, None, Smallest]:
+def _find_smallest(prober: FailureProber) -> Waiting[Smallest]:
     """Shrink the failing workload, then confirm in a fresh process that the smallest one fails."""
 
-    def fails(case: Case) -> Generator[Tick, None, bool]:
+    def fails(case: Case) -> Waiting[bool]:
         """Whether the variant fails on this case; False without time."""
         return not prober.is_spent and (yield from prober.ask_gate(case)) == "fails"
 
@@ -215,7 +215,7 @@ def _find_smallest(prober: FailureProber) -> Generator[Tick, None, Smallest]:
     )
 
 
-def shrink(case: Case, signature: Signature, fails: Fails) -> Generator[Tick, None, Case]:
+def shrink(case: Case, signature: Signature, fails: Fails) -> Waiting[Case]:
     """Drop special values, layout and attributes, then lower each dimension; repeat until nothing changes.
     Dimensions that share a shorthand are first lowered together. Returns the last case for which `fails` returned
     True, else `case`; without shorthands."""
@@ -237,7 +237,7 @@ def shrink(case: Case, signature: Signature, fails: Fails) -> Generator[Tick, No
     return current
 
 
-def _lower(case: Case, names: Iterable[str], fails: Fails) -> Generator[Tick, None, Case]:
+def _lower(case: Case, names: Iterable[str], fails: Fails) -> Waiting[Case]:
     """Lower dimensions to one common size, as far as the case still fails; returns the smallest
     that failed, or `case`. Doubles the size from 1, because small sizes are quick. Then bisection
     finds a failing size whose predecessor does not fail."""
@@ -274,9 +274,7 @@ def components(context: Context, arguments: NoArguments) -> RunningAction[DebugO
     )
 
 
-def check_components(
-    context: Context, side: Side
-) -> Generator[Tick, None, tuple[list[ComponentChecks], list[str]]]:
+def check_components(context: Context, side: Side) -> Waiting[tuple[list[ComponentChecks], list[str]]]:
     """The checks of a variant's components, and sentences on those that could not be verified. A component with
     flags is a build of its own. One without a signature of its own computes the whole result: it is left out after
     another one failed."""

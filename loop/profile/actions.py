@@ -1,6 +1,6 @@
 """Profile each variant on its worst workload, and name its bottleneck by a decision tree."""
 
-from collections.abc import Collection, Generator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Annotated, TypeVar
@@ -9,7 +9,7 @@ from pydantic import Field
 
 from loop.base.errors import LoopError
 from loop.base.expressions import Expression, ExpressionError
-from loop.base.processes import Tick
+from loop.base.processes import Waiting
 from loop.model.base import Model
 from loop.model.dtypes import Dtype
 from loop.model.measurement import Build, Measurement, SpeedVerdict
@@ -310,7 +310,7 @@ def profile(context: Context, arguments: ProfileTerms) -> RunningAction[ProfileO
 
 def _collect_facts(
     context: Context, measured: Measurement, build: Build | None, variant_count: int, roof: PeakRates
-) -> Generator[Tick, None, Notes]:
+) -> Waiting[Notes]:
     """Collect all facts about one variant on one workload. `variant_count`: variants that share the time limit."""
     notes, bench = Notes(), context.bench
     notes.add({"device": bench.device, "ratio": measured.ratio, "time_us": measured.candidate_us})
@@ -359,7 +359,7 @@ def _collect_facts(
     return notes
 
 
-def _peak_rates(context: Context, chosen: Sequence[Measurement], dtype: Dtype) -> Generator[Tick, None, PeakRates]:
+def _peak_rates(context: Context, chosen: Sequence[Measurement], dtype: Dtype) -> Waiting[PeakRates]:
     """Peak rates of the device for an element type; a processor's are measured now, on the largest working set of
     `chosen`. Rates that are unknown are None, and `source` says why."""
     bench = context.bench

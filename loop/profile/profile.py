@@ -5,7 +5,7 @@ import json
 import re
 import shutil
 import tempfile
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +13,7 @@ from statistics import fmean
 from typing import Any, Literal
 
 from loop.base.errors import LoopError, WorkFailed
-from loop.base.processes import Tick, run
+from loop.base.processes import Waiting, run
 from loop.base.stats import sum_if_all_known
 from loop.builds.build import first_error
 from loop.builds.known_builds import ENGLISH_MESSAGES
@@ -42,7 +42,7 @@ ARITHMETIC = re.compile(
 
 def compiler_report(
     bench: Bench, variant: CAbiVariant, limit_s: float
-) -> Generator[Tick, None, tuple[dict[str, int | float | None], str]]:
+) -> Waiting[tuple[dict[str, int | float | None], str]]:
     """Vectorisation facts from compiling a variant's sources to assembly; or no facts and the reason.
     `vectorised`: number of gcc's remarks, one for each place and vector width. `vector_share`: share of vector
     instructions in the floating-point arithmetic; None without such arithmetic."""
@@ -77,7 +77,7 @@ KernelRuns = tuple[tuple[KernelRun, ...], str]
 
 def observe_call(
     bench: Bench, side: Side, workload: Workload, mode: ObserveMode, limit_s: float, profiler: Sequence[str] = ()
-) -> Generator[Tick, None, tuple[tuple[Kernel, ...], str]]:
+) -> Waiting[tuple[tuple[Kernel, ...], str]]:
     """Make one profiled call in a worker of its own. Returns the kernels that the worker saw, and why the call
     failed, or empty. `mode`: see `Observe`. `profiler`: command line of a profiler that starts the worker."""
     note = f"watching {side.name} on {workload.name}"
@@ -147,9 +147,7 @@ PERMISSION_HINT = (
 INSTALL_HINT = "it comes with the CUDA toolkit (nsight-compute): put its folder on the PATH"
 
 
-def read_counters(
-    bench: Bench, side: Side, workload: Workload, limit_s: float
-) -> Generator[Tick, None, KernelRuns]:
+def read_counters(bench: Bench, side: Side, workload: Workload, limit_s: float) -> Waiting[KernelRuns]:
     """Hardware counters of one call by ncu. An error becomes the reason in the result."""
     if shutil.which(NCU) is None:
         return (), f"there is no {NCU} on the PATH: {INSTALL_HINT}"
@@ -214,7 +212,7 @@ SHORTEST_LIMIT_S = 10.0
 
 def profile_call(
     context: Context, side: Side, workload: Workload, variant_count: int
-) -> Generator[Tick, None, tuple[DeviceProfile | None, str]]:
+) -> Waiting[tuple[DeviceProfile | None, str]]:
     """Profile of one call, by ncu, else by torch's profiler, else None; and why hardware counters are unknown:
     empty for ncu. `variant_count`: number of variants that share the step's time limit."""
     if side.kind == "command":
@@ -330,7 +328,7 @@ class PeakRates:
         return facts, " and ".join(exceeded)
 
 
-def measure_roof(folder: Path, dtype: Dtype, threads: int, working_set: int) -> Generator[Tick, None, PeakRates]:
+def measure_roof(folder: Path, dtype: Dtype, threads: int, working_set: int) -> Waiting[PeakRates]:
     """Measure a processor's rates with `threads` threads on `working_set` bytes, by a program that is compiled in
     `folder`. Repeats disturbed measurements; two-byte types run as float32, as few processors compute in them.
     Raises LoopError."""

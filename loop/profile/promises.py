@@ -1,11 +1,10 @@
 """Check the manifest's promises: sources that must not compile, and template instances."""
 
 import tempfile
-from collections.abc import Generator
 from pathlib import Path
 from typing import Literal
 
-from loop.base.processes import Tick, run, run_side_by_side
+from loop.base.processes import Waiting, run, run_side_by_side
 from loop.builds.build import first_error, how_to_install, linked_libraries
 from loop.builds.known_builds import ENGLISH_MESSAGES
 from loop.builds.resources import BINUTILS, read_defined_names, short_name
@@ -103,7 +102,7 @@ def must_not_compile(context: Context, arguments: NoArguments) -> RunningAction[
 
 def _compile_source(
     context: Context, name: str, recipe: BuildRecipe, source: MustNotCompile
-) -> Generator[Tick, None, RefusedSource]:
+) -> Waiting[RefusedSource]:
     """Compile one source that must not compile, by a variant's build recipe. It is `refused` only
     if a line of the compiler's messages holds the text that the manifest promises (`says`)."""
     with tempfile.TemporaryDirectory(prefix="refused-", dir=context.bench.scratch) as folder:

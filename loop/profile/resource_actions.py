@@ -2,13 +2,13 @@
 
 import math
 import re
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 from pydantic import StringConstraints, ValidationError
 
-from loop.base.processes import Tick, run_side_by_side
+from loop.base.processes import Waiting, run_side_by_side
 from loop.builds import build
 from loop.builds.resources import (
     REPORT_HINT,
@@ -117,9 +117,7 @@ def variant_names(context: Context) -> tuple[str, ...]:
     return tuple(name for name in context.bench.target.variants if name in names)
 
 
-def build_for_gpu(
-    context: Context, chosen: Iterable[str], findings: KernelFindings
-) -> Generator[Tick, None, tuple[Build, ...]]:
+def build_for_gpu(context: Context, chosen: Iterable[str], findings: KernelFindings) -> Waiting[tuple[Build, ...]]:
     """Build each chosen variant for the GPU of `findings`; returns the builds. Notes failures in `findings`, and
     variants that are made for another GPU."""
     bench, variants = context.bench, dict[str, CAbiVariant]()
@@ -146,7 +144,7 @@ def build_for_gpu(
 
 def _build_variants(
     context: Context, variants: Mapping[str, CAbiVariant], purpose: str, findings: KernelFindings
-) -> Generator[Tick, None, tuple[Build, ...]]:
+) -> Waiting[tuple[Build, ...]]:
     """Build these variants; returns the builds. A failure is a problem of `findings`, or missing
     if no compiler is there. `purpose`: of the builds."""
     built, failures = yield from compile_all(context, variants, will_run=False)
@@ -187,7 +185,7 @@ def read_reports(chosen: Mapping[str, CAbiVariant], built: Sequence[Build], find
 
 def find_launches(
     context: Context, chosen: Mapping[str, CAbiVariant], findings: KernelFindings, *, only_built: bool
-) -> Generator[Tick, None, None]:
+) -> Waiting[None]:
     """Ask host code in a dry run which kernels it launches; adds answers to `findings`. Leaves out variants
     without `emulation` in target.yaml, or made for another GPU. `only_built`: True: only variants already built
     for the emulator; False: build them, with the values that were tuned for the GPU."""
@@ -250,7 +248,7 @@ def timed_workloads(context: Context, variant: CAbiVariant) -> list[Workload]:
 
 def ask_for_launches(
     bench: Bench, build: Build, workloads: Sequence[Workload]
-) -> Generator[Tick, None, tuple[dict[str, tuple[KernelLaunch, ...]], dict[str, str], str]]:
+) -> Waiting[tuple[dict[str, tuple[KernelLaunch, ...]], dict[str, str], str]]:
     """The launches of each workload, by its name, as host code built for the emulator (`build`) reports them in a
     dry run; the errors that calls returned, by workload; and where and why the run was lost: the process crashed
     or hung, or an answer cannot be read. Later workloads have no launches. Empty if none was lost."""

@@ -1,7 +1,7 @@
 """Compare our own binaries: a variant with itself, itself made slower, and its known-good build."""
 
 import math
-from collections.abc import Collection, Generator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -11,7 +11,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from loop.base.processes import Tick
+from loop.base.processes import Waiting
 from loop.base.stats import winsorise
 from loop.gate.kernel import NoKnownGood, SameAsKnownGood, known_good_build, machine_code, workloads
 from loop.gate.verify import Job, verify
@@ -270,7 +270,7 @@ def compare_ready(context: Context, state: ReadyVariants, arguments: CompareTerm
 
 def _plan_contests(
     context: Context, ready_builds: Sequence[Build], arguments: CompareTerms, not_exercised: list[str]
-) -> Generator[Tick, None, tuple[list[Contest], list[str]]]:
+) -> Waiting[tuple[list[Contest], list[str]]]:
     """What each variant is compared with: itself, itself slowed down, and its known-good build, which is built and
     verified here; then the variants with the machine code of their known good, which cannot be slower and are not
     compared. Appends to `not_exercised` what is not compared, and why. On a GPU the controls of the first variant
@@ -324,7 +324,7 @@ def _plan_contests(
 
 def _time_contests(
     context: Context, contests: Sequence[Contest], arguments: CompareTerms, limit_s: float
-) -> Generator[Tick, None, tuple[Timings, tuple[str, ...]]]:
+) -> Waiting[tuple[Timings, tuple[str, ...]]]:
     """Time the contests until every pair is decided or time is over; timings, and warnings. The first
     variant, and each with a known-good build, gets the blocks that a verdict needs, even beyond the limit.
     Otherwise slow process starts on a GPU would hide every regression. A candidate that is undecided but
@@ -358,7 +358,7 @@ def _time_contests(
 
 def _judge_contest(
     context: Context, contest: Contest, fallback: Contest, timings: Timings
-) -> Generator[Tick, None, tuple[tuple[Measurement, ...], list[Verdict]]]:
+) -> Waiting[tuple[tuple[Measurement, ...], list[Verdict]]]:
     """Measurements and verdicts of a contest; if it has no controls, those of `fallback` apply. If there is a
     doubt, or a workload on which the variant differs from itself, no other verdict is given. `same` needs a
     positive control that was seen, if there is one, and a campaign's `faster` its null control; else they become

@@ -1,9 +1,9 @@
 """Can a timing be trusted? Suspicious ones become `invalid` verdicts, which carry no speed."""
 
-from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from statistics import median, median_low
 
-from loop.base.processes import Tick
+from loop.base.processes import Waiting
 from loop.gate.kernel import failure_verdict
 from loop.machine.gpus import detect_gpus
 from loop.model.dtypes import Dtype
@@ -82,9 +82,7 @@ def explain_beyond_gpu_memory(seconds: float, moved_bytes: float, byte_source: s
     return ""
 
 
-def explain_impossible_speed(
-    bench: Bench, measurement: Measurement, kind: VariantKind
-) -> Generator[Tick, None, str]:
+def explain_impossible_speed(bench: Bench, measurement: Measurement, kind: VariantKind) -> Waiting[str]:
     """Why a measured call cannot be so short; empty if it can. `kind`: of its variant. Compares it with an empty
     call, which is timed again up to `FLOOR_TRIES` times before it objects (a program has none), and on a GPU with
     its arithmetic and memory."""
@@ -130,7 +128,7 @@ CLOCK_LAG_SHARE, CLOCK_LAG_S = 0.04, 60e-6
 
 def find_doubts(
     bench: Bench, timings: Timings, measured: Sequence[Measurement], pairs: Sequence[Pair]
-) -> Generator[Tick, None, tuple[NoSpeedVerdict, ...]]:
+) -> Waiting[tuple[NoSpeedVerdict, ...]]:
     """The first doubt of each variant and workload, as an `invalid` or `incorrect` verdict. In order: wrong
     output, cached result, clock, deferred work, calls without proof, impossible speed, a GPU that slowed one side.
     A doubt about one side alone names what the first pair is `against`. Times empty calls again before it blames

@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ import psutil
 
 from loop.base.locks import LockHeld, locked
 from loop.base.places import shared_locks
-from loop.base.processes import Tick
+from loop.base.processes import Tick, Waiting
 from loop.gate.kernel import build_selected, workloads
 from loop.machine import nvml
 from loop.machine.gpus import detect_gpus
@@ -37,7 +37,7 @@ class ReadyVariants:
     hint: str | None = None
 
 
-def ready_variants(context: Context) -> Generator[Tick, None, ReadyVariants]:
+def ready_variants(context: Context) -> Waiting[ReadyVariants]:
     """The variants that passed verification in this session, with the builds that were checked, and builds of the
     other variants; else why nothing can be timed (`why_not`). Builds what the cache has lost."""
     verification = context.latest_output("kernel.verify", VerifyOutput)
@@ -55,7 +55,7 @@ def ready_variants(context: Context) -> Generator[Tick, None, ReadyVariants]:
     return ReadyVariants(verification.right, build_by_variant)
 
 
-def hold_device(bench: Bench, stack: ExitStack) -> Generator[Tick, None, str]:
+def hold_device(bench: Bench, stack: ExitStack) -> Waiting[str]:
     """Lock the device until `stack` closes; wait while another session measures on it, then until a GPU is idle.
     Returns a warning: whom it waited for, and other users of the GPU. Empty if there are none."""
     project_locks = bench.cache / "locks"
@@ -99,7 +99,7 @@ def append_warnings(message: str, warning_texts: Sequence[str]) -> str:
     return "; ".join([message, *(f"warning: {text}" for text in warning_texts)])
 
 
-def wait_for_idle_gpu(bench: Bench) -> Generator[Tick, None, str]:
+def wait_for_idle_gpu(bench: Bench) -> Waiting[str]:
     """Wait until the GPU is idle, at most `IDLE_WAIT_S`; a warning about other programs on it, or empty."""
     sensors, deadline = bench.sensors, time.monotonic() + IDLE_WAIT_S
     if sensors is None:

@@ -10,12 +10,12 @@ import itertools
 import math
 import random
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from loop.base.errors import WorkFailed
-from loop.base.processes import Tick, kill_trees
+from loop.base.processes import Waiting, kill_trees
 from loop.base.stats import MIN_VALUES
 from loop.calls.arena import IS_CAPTURED, MOST_CALLS
 from loop.calls.call import Call, Refused
@@ -84,7 +84,7 @@ class ProcessSet:
 
     def time_workloads(
         self, workloads: Sequence[Workload], sides_by_workload: Mapping[str, Sequence[str]]
-    ) -> Generator[Tick, None, int]:
+    ) -> Waiting[int]:
         """Time every workload, then judge the outputs; judging meanwhile would disturb the timing.
         `sides_by_workload`: names of the sides to time. Returns the rounds in which every workload was timed."""
         # No process has seen these values: primes keep the seeds of sets and of sessions apart.
@@ -108,7 +108,7 @@ class ProcessSet:
             yield from self.bench.discard_answer(workload)
         return least_rounds
 
-    def _stage_workload(self, workload: Workload, names: Sequence[str]) -> Generator[Tick, None, None]:
+    def _stage_workload(self, workload: Workload, names: Sequence[str]) -> Waiting[None]:
         """Time empty calls, once a session; then have each side map its call's memory, make the call once, and
         test it for cached results: on a CPU one side after the other, on a GPU all at once, for its driver makes
         each wait. A CPU is tested in the first rounds only; on a GPU every set is, else its first round is 5 %
@@ -146,9 +146,7 @@ class ProcessSet:
                     if probe := (yield from self.calls[name].probe_memory()):
                         self.timings.memory_probes.setdefault((name, workload.name), []).append(probe)
 
-    def _time_rounds(
-        self, workload: Workload, names: Sequence[str], workloads_left: int
-    ) -> Generator[Tick, None, int]:
+    def _time_rounds(self, workload: Workload, names: Sequence[str], workloads_left: int) -> Waiting[int]:
         """Time one workload in all rounds that its share of the time allows; returns how many. A round is in the
         order A B C C B A on a CPU; on a GPU, whose clock hardly drifts, each side has one turn. Each side is
         judged in a random turn of one random round. In two rounds, the repeated values would tell the worker
@@ -188,7 +186,7 @@ class ProcessSet:
             yield
         worker.pause()
 
-    def _time_segment(self, name: str, workload: Workload, *, is_judged: bool) -> Generator[Tick, None, Segment]:
+    def _time_segment(self, name: str, workload: Workload, *, is_judged: bool) -> Waiting[Segment]:
         """Time one segment of a side; other facts go to `timings` and `evidence`. `is_judged`: judge a call."""
         before, call, timings = self.latest_reading, self.calls[name], self.timings
         with self._running_alone(name, workload):
@@ -221,7 +219,7 @@ class ProcessSet:
             processes=self.round_numbers[0] if len(self.round_numbers) > 1 else None,  # None: its own.
         )
 
-    def _judge_outputs(self) -> Generator[Tick, None, None]:
+    def _judge_outputs(self) -> Waiting[None]:
         """Check the output of each judged segment against the reference, note wrong ones in `timings`, and empty
         `evidence`. What was observed in any segment of the same side and workload counts against it, too."""
         for side, workload, call, samples in self.evidence:
@@ -258,7 +256,7 @@ def measure(
     workloads: Sequence[Workload],
     limits: Limits,
     pending: Pending | None = None,
-) -> Generator[Tick, None, Timings]:
+) -> Waiting[Timings]:
     """Time the sides, alternating, until nothing is pending, or rounds or time are over. `pending`: what is
     still to be timed; None: everything, in every round. Extra rounds follow, even beyond the limit, for
     sides whose verified calls were all far slower: they are proof, and no samples. Raises LoopError if a
@@ -342,7 +340,7 @@ class Schedule:
 
     def time_sets(
         self, batch: Sequence[range], pending_sides: Callable[[], Mapping[str, Sequence[str]]]
-    ) -> Generator[Tick, None, None]:
+    ) -> Waiting[None]:
         """Start all sets of processes together, the costliest part; then time one set by one.
         `pending_sides`: the sides to time, by workload. Processes end with their last round, because each
         holds hundreds of megabytes of a GPU from its first call on."""

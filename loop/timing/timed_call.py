@@ -9,10 +9,10 @@ import math
 import random
 import time
 from array import array
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from loop.base.processes import Tick
+from loop.base.processes import Waiting
 from loop.calls import arena
 from loop.calls.call import Call, LibraryTerms, window_step
 from loop.calls.invocation import DelayReader
@@ -194,7 +194,7 @@ class TimedCall:
         self._staging_start = time.monotonic()
         self.worker.send(StageCall(call, len(self.arena.output_offsets), window))
 
-    def finish_staging(self, limit_s: float, note: str, *, is_alone: bool) -> Generator[Tick, None, None]:
+    def finish_staging(self, limit_s: float, note: str, *, is_alone: bool) -> Waiting[None]:
         """Wait until the worker has done what `begin_staging` asked; `note`: for the screen. `is_alone`:
         nothing else was staged meanwhile. Then a slow first call counts as the call's own time, and the
         warm-up is left out; not where the worker copies results (`copies_results`)."""
@@ -204,7 +204,7 @@ class TimedCall:
             self._call_s = took_s
         self.orders = Orders(self.worker, limit_s, note)
 
-    def take_segment(self, *, is_judged: bool) -> Generator[Tick, None, SegmentSamples]:
+    def take_segment(self, *, is_judged: bool) -> Waiting[SegmentSamples]:
         """The samples of one segment: three at least, one at least of a slow call. If `is_judged`, one random
         sample holds the call whose answer is known. So a variant cannot rely on early or late calls, and a process
         never meets the same values twice. Of a program the last output is judged, in every segment."""
@@ -233,7 +233,7 @@ class TimedCall:
 
     def _take_samples(
         self, samples: SegmentSamples, waits: DelayReader, call_s: float, *, is_judged: bool
-    ) -> Generator[Tick, None, None]:
+    ) -> Waiting[None]:
         """Take samples until undisturbed ones fill a segment, and one is judged if `is_judged`. The judged one is
         drawn among the samples that a quiet machine needs. A *late* segment took far longer than planned: it
         takes no more samples than it must, and judges one soon. `call_s`: expected seconds of a call."""
@@ -272,14 +272,14 @@ class TimedCall:
                 spent_s += yield from self._return_results(samples, judged_call)
             is_late = spent_s >= MOST_DISTURBED * seconds or preparing_s >= MOST_PREPARING * seconds
 
-    def _prepare_sample(self, calls: int, judged_call: int | None = None) -> Generator[Tick, None, float]:
+    def _prepare_sample(self, calls: int, judged_call: int | None = None) -> Waiting[float]:
         """Prepare calls on fresh values; its seconds. `judged_call`: number of the call that gets the
         values of known answer; None: no call does."""
         windows = self._windows(calls)
         judged_window = None if judged_call is None else windows[judged_call]
         return (yield from self._prepare_calls(windows, self.input_windows.rotations(judged_window)))
 
-    def _time_calls(self, waits: DelayReader, calls: int) -> Generator[Tick, None, tuple[float, float | None]]:
+    def _time_calls(self, waits: DelayReader, calls: int) -> Waiting[tuple[float, float | None]]:
         """Order this many prepared calls; seconds by the judge's clock, and seconds of waiting. The wait for a
         core is None if the system does not report it, and 0 if the worker's own threads crowd its cores. The cost
         of the order itself is subtracted, but at most nine tenths. Keeps some bytes of the last output
@@ -298,7 +298,7 @@ class TimedCall:
                 self.crowding_threads, waited_s = max(self.crowding_threads, threads), 0.0
         return max(sample_s - self.empty_order_s, sample_s / 10), waited_s
 
-    def _detect_shared_buffer(self, waits: DelayReader, calls: int) -> Generator[Tick, None, None]:
+    def _detect_shared_buffer(self, waits: DelayReader, calls: int) -> Waiting[None]:
         """Check once whether the variant returns the same buffer for every call of a sample. If so, a
         sample becomes one call, since later calls overwrite earlier results. The test: calls on other
         inputs return the first call's bytes; another sample returns others."""
@@ -320,7 +320,7 @@ class TimedCall:
         """How often one order makes the calls. On a CPU once: a repeat would see known values."""
         return self._replays if self.arena.control_words[arena.IS_CAPTURED] else 1
 
-    def _return_results(self, samples: SegmentSamples, judged_call: int | None) -> Generator[Tick, None, float]:
+    def _return_results(self, samples: SegmentSamples, judged_call: int | None) -> Waiting[float]:
         """Have the worker finish (order FINISH, on a GPU) and copy results to shared memory (COPY_RESULTS), if
         the variant does not write them there; the seconds that this took. `judged_call`: the call to verify,
         or None. Its output is read while the worker is stopped; changed inputs and late writes are noted
@@ -348,7 +348,7 @@ class TimedCall:
         self.worker.resume()
         return return_s
 
-    def _warm_up(self, waits: DelayReader, seconds: float) -> Generator[Tick, None, float]:
+    def _warm_up(self, waits: DelayReader, seconds: float) -> Waiting[float]:
         """Make calls for this many seconds; returns seconds of one, the shortest undisturbed. Makes none if one
         is known to be slow. On a CPU values are always fresh, so that caching does not help, and samples grow
         meanwhile, because an order outweighs a single short call. A GPU has its own clock: at first, a few single
@@ -399,7 +399,7 @@ class TimedCall:
         sample_s = SLEPT_SAMPLE_S if self.worker.bells else SAMPLE_S
         return max(1, min(math.ceil(sample_s / call_s), most_calls))
 
-    def probe_memory(self) -> Generator[Tick, None, MemoryProbe | None]:
+    def probe_memory(self) -> Waiting[MemoryProbe | None]:
         """Fastest call on new values, and on repeated ones; None for a program or a slow call. A variant that
         caches results is faster on values that it has seen. Only the values differ: both find inputs just written,
         an output just poisoned and the same addresses. So a cold cache does not look like cached results. The
@@ -454,7 +454,7 @@ class TimedCall:
 
     def _prepare_calls(
         self, windows: Windows, rotations: Sequence[int], *, alters: bool = False
-    ) -> Generator[Tick, None, float]:
+    ) -> Waiting[float]:
         """Write inputs, rotated by so many elements, overwrite outputs (poison), have the worker prepare its
         calls; its seconds. On a CPU one element of each call's inputs is withheld until the order, so none is
         computed earlier. Until then it is NaN, which no result hides, or has the other sign, which looks innocent.
