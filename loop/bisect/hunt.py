@@ -87,18 +87,17 @@ class Bisection:
                 # A blamed commit that was not built, as after saved probes, may turn out to be a program that is
                 # known, and then it is not to blame. One commit for each program stands for the others.
                 problem, positions = self.problem, self.problem.positions
-                blamed = {
-                    positions[i] for culprit in move.confirmed for i in range(culprit.first, culprit.last + 1)
-                }
-                commits = [line.commits[problem.commit_at(position)] for position in sorted(blamed)]
+                runs = [positions[culprit.first : culprit.last + 1] for culprit in move.confirmed]
+                blamed = sorted({position for run in runs for position in run})
+                commits = [line.commits[problem.commit_at(position)] for position in blamed]
                 unbuilt = [commit for commit in commits if builder and commit.tree not in builder.build_by_tree]
                 if unbuilt:
                     yield from self._build(unbuilt[len(unbuilt) // 2])
-                else:
-                    if move.confirmed:  # A blamed program, or the one before it, may have been taken back.
-                        yield from self._build(*line.commits, compiles=False)
-                    if positions == self.problem.positions:
-                        return (yield from self._search_merges(self._build_answer(move)))
+                    continue
+                if move.confirmed:  # A blamed program, or the one before it, may have been taken back.
+                    yield from self._build(*line.commits, compiles=False)
+                if positions == self.problem.positions:
+                    return (yield from self._search_merges(self._build_answer(move)))
 
     def _build(self, *candidates: Candidate, compiles: bool = True) -> Waiting[None]:
         """Build these candidates, to know which are one program; a command needs none. One that does not build
@@ -178,8 +177,8 @@ class Bisection:
                 return branch.model_copy(update={**fields, "why": f"{branch.why}{origin}"})
             branch_text = f"{branch.outcome.replace('_', ' ')}, {branch.why}"
             if branch.culprits:
-                part = f"too little of it came from {branch.why}" if is_blamed else "its commits are good"
-                branch_text = f"no regression, {part}"
+                little = f"too little of it came from {branch.why}"
+                branch_text = f"no regression, {little if is_blamed else 'its commits are good'}"
             why = f"{answer.why}; on the branch that it merges: {branch_text}"
             answer = answer.model_copy(update={**fields, "why": why})
         return answer

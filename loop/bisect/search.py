@@ -134,9 +134,8 @@ class Observations:
     range of positions by its ends, `low` and `high`, which differ."""
 
     def __init__(self, problem: SearchProblem, probes: Sequence[Probe]) -> None:
-        """Sort the probes' values by position: commits that build the same program share one, the good end is 0.
-        Programs that were taken back do not count. A measured probe without a finite value counts as lost. Ratios
-        to another commit than the good end count in a confirmation only."""
+        """Sort the probes' values by position, without those of programs that were taken back. A measured probe
+        without a finite value counts as lost. Ratios to another commit than the good end only confirm."""
         self.problem = problem
         self.values_at: dict[int, list[float]] = {}
         """Position to log(time of the commit / time of the good end); for correctness to 1 for
@@ -171,11 +170,10 @@ class Observations:
                 confirmation = Confirmation(suspect, parent, probe.claim)
                 key = suspect, parent, probe.claim.number
                 self.confirmations.setdefault(key, confirmation).values_at[position] += values
+                self.total_count += len(values)
             elif problem.metric == "correctness" or reference == 0:
                 self.values_at.setdefault(position, []).extend(values)
-            else:
-                continue
-            self.total_count += len(values)
+                self.total_count += len(values)
 
     def request(self, position: int, count: int, why: str) -> ProbeRequest:
         """A request to observe a position `count` times. `why`: reason, for the table of probes."""
@@ -270,11 +268,8 @@ class Pairs(Observations):
     def clipped(self) -> dict[int, list[float]]:
         """Position to its log ratios; unless they are few, outliers are clipped to just beyond both levels."""
         observed = {position: values for position, values in self.values_at.items() if values}
-        deviations = list[float]()
-        for values in observed.values():
-            if len(values) > 2:
-                centre = median(values)
-                deviations += [abs(value - centre) for value in values]
+        several = [values for values in observed.values() if len(values) > 2]
+        deviations = [abs(value - median(values)) for values in several for value in values]
         if len(deviations) < 6:  # Too few to tell what an outlier is.
             return observed
         margin = OUTLIER_DEVIATIONS * max(median(deviations), 1e-4)
@@ -292,11 +287,9 @@ class Pairs(Observations):
 
     def timed_builds(self, low: int, high: int) -> list[TimedBuild]:
         """The observed builds of a range, in order. All pairs refer to the good end: its mean is 0."""
-        builds = [TimedBuild(0, 0.0, 0.0)] if low == 0 else []
-        for position, values in sorted(self.clipped.items()):
-            if low <= position <= high and position > 0:
-                builds.append(TimedBuild(position, fmean(values), self.pair_variance / len(values)))
-        return builds
+        values_at = {p: values for p, values in sorted(self.clipped.items()) if low <= p <= high and p > 0}
+        observed = [TimedBuild(p, fmean(x), self.pair_variance / len(x)) for p, x in values_at.items()]
+        return [TimedBuild(0, 0.0, 0.0), *observed] if low == 0 else observed
 
     def fit(self, low: int, high: int) -> LevelsFit:
         """Fit levels, noise and the place of the step in turns, from the two ends on."""
@@ -456,8 +449,7 @@ class Runs(Observations):
             return SearchEnd("inconclusive", f"the bad end fails {bad_rate} times, the good one {good_rate}")
         end, why = bad_end, "end: it passed so far, does it fail at times?"
         if not (all(good) and all(bad)):
-            end = min((bad_end, 0), key=self.count_at)
-            why = "end: it does not always fail, how often does it?"
+            end, why = min((bad_end, 0), key=self.count_at), "end: it does not always fail, how often does it?"
         return self.request(end, FIRST_RUNS + self.count_at(end) // 8, why)
 
     @functools.cached_property
@@ -670,7 +662,6 @@ def _conclude(evidence: Evidence, end: SearchEnd) -> SearchEnd:
         if evidence.untestable_reasons.keys().isdisjoint(positions):
             size += "; builds may differ on their own, so that no single one stands out"
         sentences.append(f"one of commits {first} to {last}: {size}")
-    if not sentences:
-        return end
     outcome: Literal["several", "range", "culprit"] = "culprit" if end.culprits else "range"
-    return replace(end, outcome="several" if len(end.confirmed) > 1 else outcome, why="; ".join(sentences))
+    outcome = "several" if len(end.confirmed) > 1 else outcome
+    return replace(end, outcome=outcome, why="; ".join(sentences)) if sentences else end
