@@ -54,8 +54,8 @@ class FailureProber:
         self.bench, self.side, self.deadline = context.bench, side, deadline
         self.signature, build = context.bench.target.signature, (side.name, side.build_id)
         parts = [part for output in outputs_of(context.finished, ChecksOutput) for part in output.variants]
-        parts = [part for part in parts if (part.variant, part.build_id) == build]
-        self.checks = [check for part in parts for check in part.checks]
+        own_parts = [part for part in parts if (part.variant, part.build_id) == build]
+        self.checks = [check for part in own_parts for check in part.checks]
         """All checks of the variant in this session, in the order of the verifications."""
         kinds = [failure_kind(check) for check in self.checks if not check.passed]
         self.kind = max(kinds, key=kinds.count)  # The kind of failure, by `failure_kind`.
@@ -68,10 +68,8 @@ class FailureProber:
             kinds = check.inputs != "contiguous", check.workload.values != "normal", check.wrong < MIN_ERRORS
             return *kinds, abs(wrong_share - 0.5), -check.total
 
-        self.start_check = min(
-            self.failures,
-            key=lambda check: (check.inputs != "contiguous", math.prod(check.workload.sizes.values())),
-        )
+        by_size = sorted(self.failures, key=lambda check: math.prod(check.workload.sizes.values()))
+        self.start_check = min(by_size, key=lambda check: check.inputs != "contiguous")
         """The smallest check with this kind of failure, where a search begins."""
         self.clearest_check = min(self.failures, key=unevenness)
         """The check with the most even split of right and wrong elements: it shows their pattern best."""
@@ -89,9 +87,7 @@ class FailureProber:
     def classify(self, check: Check) -> ProbeOutcome:
         """`fails`: the check shows this kind of failure; `other`: another kind; or `passes`."""
         kind = failure_kind(check)
-        if not kind:
-            return "passes"
-        return "fails" if kind == self.kind else "other"
+        return "passes" if not kind else "fails" if kind == self.kind else "other"
 
     def begin_process(self, threads: int | None = None) -> None:
         """Make later calls in a new process with this many threads; None: as in verification."""
@@ -146,10 +142,8 @@ class FailureProber:
             return "all"
         if repeat.status == "hung":
             raise BudgetSpent
-        if repeat.passed:
-            return "none"
         which = {calls.which for calls in self._checker.wrong_calls.values()} - {"none"}
-        return which.pop() if which else "all"
+        return "none" if repeat.passed else (*which, "all")[0]
 
 
 def find_failures(context: Context) -> Waiting[list[FailureProber]]:
@@ -219,9 +213,8 @@ def shrink(case: Case, signature: Signature, fails: Fails) -> Waiting[Case]:
     """Drop special values, layout and attributes, then lower each dimension; repeat until nothing changes.
     Dimensions that share a shorthand are first lowered together. Returns the last case for which `fails` returned
     True, else `case`; without shorthands."""
-    current: Case = {}
-    for name, value in case.items():  # Replace a shorthand by its dimensions.
-        current = {**current, **dict.fromkeys(signature.shorthand.get(name, (name,)), value)}
+    # A shorthand stands for its dimensions.
+    current: Case = {part: case[name] for name in case for part in signature.shorthand.get(name, (name,))}
     previous: Case = {}
     while current != previous:
         previous = current
@@ -241,8 +234,7 @@ def _lower(case: Case, names: Iterable[str], fails: Fails) -> Waiting[Case]:
     """Lower dimensions to one common size, as far as the case still fails; returns the smallest
     that failed, or `case`. Doubles the size from 1, because small sizes are quick. Then bisection
     finds a failing size whose predecessor does not fail."""
-    low, high = 0, max(int(case[name]) for name in names)
-    size = 1
+    low, high, size = 0, max(int(case[name]) for name in names), 1
     while high - low > 1:
         smaller = {**case, **dict.fromkeys(names, size)}
         if (yield from fails(smaller)):
@@ -262,16 +254,14 @@ def components(context: Context, arguments: NoArguments) -> RunningAction[DebugO
         checked += parts
         unchecked_parts += reasons
     texts = [f"{part.component} of {part.variant} {part.outcome}" for part in checked]
-    return Result(
-        DebugOutput(
-            ok=True,
-            message="; ".join(texts + unchecked_parts) or NOTHING_WRONG,
-            not_exercised=tuple(unchecked_parts),
-            components=tuple(checked),
-            wrong=tuple(part.component for part in checked if part.checks.first_failure),
-        ),
-        idle=not checked,
+    output = DebugOutput(
+        ok=True,
+        message="; ".join(texts + unchecked_parts) or NOTHING_WRONG,
+        not_exercised=tuple(unchecked_parts),
+        components=tuple(checked),
+        wrong=tuple(part.component for part in checked if part.checks.first_failure),
     )
+    return Result(output, idle=not checked)
 
 
 def check_components(context: Context, side: Side) -> Waiting[tuple[list[ComponentChecks], list[str]]]:
@@ -295,8 +285,8 @@ def check_components(context: Context, side: Side) -> Waiting[tuple[list[Compone
         assert isinstance(component_side.terms, LibraryTerms)
         terms = component_side.terms.replace(entry=component.entry_in(side.name))
         component_bench = bench.copy_for_component(component)
-        sets = component_bench.target.workloads
-        workloads = expand_sets(component_bench.target, sets, dtype, context.task.seed)
+        target = component_bench.target
+        workloads = expand_sets(target, target.workloads, dtype, context.task.seed)
         component_side = component_side.copy_as(f"{side.name} {name}", terms=terms)
         (checks,) = yield from verify(component_bench, [Job(component_side, workloads, layouts=False)])
         checked.append(ComponentChecks(component=name, variant=side.name, title=component.title, checks=checks))

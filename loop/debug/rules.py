@@ -65,10 +65,9 @@ class RuleSearch:
         """`tried_cases`: cases, and whether each fails; `sizes`: dimension to its largest size; `may_try`: whether
         a case may be tried."""
         self.sizes, self.may_try, self.random = sizes, may_try, random_source
-        self.failing: list[Case] = []
-        self.passing: list[Case] = []  # Cases that passed; `failing` above has those that failed.
-        for case, fails in tried_cases:
-            (self.failing if fails else self.passing).append(case)
+        tried = list(tried_cases)
+        self.failing: list[Case] = [case for case, fails in tried if fails]
+        self.passing: list[Case] = [case for case, fails in tried if not fails]
         self.seen = {frozenset(case.items()) for case in (*self.failing, *self.passing)}
         self.untried: list[Case] = []  # Cases that wait to be tried.
         self._queue_cases(self._propose_cases([*self.failing[:3], *self.passing[-2:]]))
@@ -204,8 +203,7 @@ class RuleSearch:
                 texts = (f"{name} == {size}", f"{name} != {size}")
                 yield Rule(*texts, cost, lambda case, n=name, s=size: case[n] == s)
             for limit in _limits_between({int(size) for size in values_by_name[name]}):
-                is_rounder = _is_round(limit - 1)
-                texts = (f"{name} >= {limit}", f"{name} < {limit}")
+                is_rounder, texts = _is_round(limit - 1), (f"{name} >= {limit}", f"{name} < {limit}")
                 if is_rounder:  # As `D > 512`.
                     texts = (f"{name} > {limit - 1}", f"{name} <= {limit - 1}")
                 cost = 1.5 if _is_round(limit) or is_rounder else 3.0
