@@ -165,8 +165,8 @@ def read_counters(bench: Bench, side: Side, workload: Workload, limit_s: float) 
     if NO_PERMISSION in text or NO_PERMISSION in call_error:
         return (), f"{NCU} may not read this GPU's counters ({NO_PERMISSION}): {PERMISSION_HINT}"
     errors = [line.partition("==ERROR==")[2].strip() for line in text.splitlines() if "==ERROR==" in line]
-    reasons = [*errors[:1], *([call_error] if call_error else [])]
-    return (), f"{NCU}: {'; '.join(reasons)}" if reasons else f"{NCU} saw no kernel in the call"
+    reasons = "; ".join(filter(None, (*errors[:1], call_error)))
+    return (), f"{NCU}: {reasons}" if reasons else f"{NCU} saw no kernel in the call"
 
 
 def read_log(text: str) -> tuple[KernelRun, ...]:
@@ -237,12 +237,10 @@ def device_profile(runs: Sequence[KernelRun], by: Literal["ncu", "torch's profil
         launches = [launch for launch in runs if launch.kernel == name]
         weights = [launch.us or 0.0 for launch in launches]
         shares = {fact: _mean([getattr(run, fact) for run in launches], weights) for fact in SHARES}
-        share_by_stall: dict[str, float] = {}
-        for reason in dict.fromkeys(reason for launch in launches for reason in launch.stalls):
-            share = _mean([launch.stalls.get(reason) for launch in launches], weights)
-            if share:
-                share_by_stall[reason] = share
-        longest_stalls = sorted(share_by_stall.items(), key=lambda item: -item[1])[:MOST_STALLS]
+        reasons = dict.fromkeys(reason for launch in launches for reason in launch.stalls)
+        stalls = [(reason, _mean([each.stalls.get(reason) for each in launches], weights)) for reason in reasons]
+        known_stalls = [(reason, share) for reason, share in stalls if share]
+        longest_stalls = sorted(known_stalls, key=lambda item: -item[1])[:MOST_STALLS]
         kernel = KernelRun(
             kernel=name,
             launches=len(launches),
@@ -271,13 +269,12 @@ def _mean(values: Sequence[float | None], weights: Sequence[float]) -> float | N
 
 def describe_source(profile: DeviceProfile) -> str:
     """Where facts about a call's longest kernel come from: `ncu, of add, 78% of the time of 2 kernels`."""
-    longest, count = profile.kernels[0], len(profile.kernels)
-    text = f"{profile.by}, of {longest.kernel}"
-    if count == 1:
-        return text
-    if not profile.us or longest.us is None:
-        return f"{text}, the first of {count} kernels"
-    return f"{text}, {longest.us / profile.us:.0%} of the time of {count} kernels"
+    longest, count, share = profile.kernels[0], len(profile.kernels), ""
+    if count > 1:
+        share = f", the first of {count} kernels"
+        if profile.us and longest.us is not None:
+            share = f", {longest.us / profile.us:.0%} of the time of {count} kernels"
+    return f"{profile.by}, of {longest.kernel}{share}"
 
 
 ROOF_SOURCE = Path(__file__).with_name("roof.c")
@@ -323,8 +320,7 @@ class PeakRates:
         facts["roof"] = None
         if not exceeded and intensity is not None and self.flops_per_s and self.bytes_per_s:
             # Left of the roofline's ridge, bandwidth limits the call.
-            is_left = intensity * self.bytes_per_s < self.flops_per_s
-            facts["roof"] = "memory" if is_left else "compute"
+            facts["roof"] = "memory" if intensity * self.bytes_per_s < self.flops_per_s else "compute"
         return facts, " and ".join(exceeded)
 
 
