@@ -397,10 +397,11 @@ def _judge_contest(
 
 def _summarise_contest(contest: Contest, contest_verdicts: Sequence[Verdict], timings: Timings) -> str:
     """One line on a variant: why its timing is invalid, else controls and known-good result."""
+    speeds, parts = list[SpeedVerdict](), list[str]()
     for verdict in contest_verdicts:
         if not isinstance(verdict, SpeedVerdict):
             return f"{verdict.variant} is {verdict.verdict}: {verdict.reason}"
-    parts = []
+        speeds.append(verdict)
     if contest.controls:
         null, positive = contest.null_control(timings), contest.positive_control(timings)
         if null.blocks:
@@ -409,7 +410,6 @@ def _summarise_contest(contest: Contest, contest_verdicts: Sequence[Verdict], ti
         if positive:
             answer = "yes" if positive.verdict == "slower" else "no"
             parts.append(f"would a slowdown of {positive.slowdown:.0%} be seen: {answer}")
-    speeds = [verdict for verdict in contest_verdicts if isinstance(verdict, SpeedVerdict)]
     if speeds:
         mean = speedup_text(geometric_mean([speed.ratio for speed in speeds]), 3)
         words = verdicts.tally_words(speeds).replace("same", f"same (within {contest.same_within:.0%})")

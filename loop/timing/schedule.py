@@ -344,8 +344,8 @@ class Schedule:
         """Start all sets of processes together, the costliest part; then time one set by one.
         `pending_sides`: the sides to time, by workload. Processes end with their last round, because each
         holds hundreds of megabytes of a GPU from its first call on."""
-        names = {name for some_names in pending_sides().values() for name in some_names}
-        chosen, timings = [side for side in self.sides if side.name in names], self.timings
+        names, timings = set(itertools.chain(*pending_sides().values())), self.timings
+        chosen = [side for side in self.sides if side.name in names]
         with ExitStack() as stack:
             sets: list[ProcessSet] = []
             for round_numbers in batch:
