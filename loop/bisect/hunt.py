@@ -27,8 +27,6 @@ from loop.timing.readiness import hold_device
 from loop.workers.bench import Bench
 from loop.workers.program import WorkerLost
 
-PREDICATES: dict[Metric, str] = {"latency": "is slower", "correctness": "is wrong"}
-
 
 @dataclass(frozen=True)
 class Regression:
@@ -42,7 +40,8 @@ class Regression:
     @property
     def summary(self) -> str:
         """Such as `split_k is wrong under the emulator`."""
-        return f"{self.variant} {PREDICATES[self.metric]}{' under the emulator' if self.emulated else ''}"
+        predicate = "is slower" if self.metric == "latency" else "is wrong"
+        return f"{self.variant} {predicate}{' under the emulator' if self.emulated else ''}"
 
 
 @dataclass

@@ -40,8 +40,6 @@ MOST_FAILING_WORKLOADS = 4
 """A search for a wrong result uses this many of the failing workloads: the smallest."""
 PASSES, PASSES_S = 20, 30.0
 """The bad end is right if all workloads pass this often, on fresh values; within this time."""
-GateResult = Waiting[SearchEnd | None]
-"""Returns a `SearchEnd` if there is nothing to search for, else None."""
 Observing = Waiting[tuple[float, ...]]
 """Yields ticks, returns the observed values. Raises Untestable."""
 
@@ -124,7 +122,7 @@ class Prober:
         is slower. Correctness: 1 good, 0 bad. Raises Untestable."""
         raise NotImplementedError
 
-    def ask_gate(self, line: CommitLine) -> GateResult:
+    def ask_gate(self, line: CommitLine) -> Waiting[SearchEnd | None]:
         """Whether to search at all (None: yes). Reduces `workloads` to those that show the
         regression, and saves what it observes. Raises Untestable if an end has no build, or is wrong."""
         yield from ()
@@ -196,11 +194,11 @@ class KernelProbe(Prober):
             values.append(0.0 if checks.first_failure else 1.0)
         return tuple(values)
 
-    def ask_gate(self, line: CommitLine) -> GateResult:
+    def ask_gate(self, line: CommitLine) -> Waiting[SearchEnd | None]:
         """Ask whether the bad end is slower or wrong today, on which workloads, and save what that observes."""
         return (yield from (self._time_ends(line) if self.metric == "latency" else self._verify_bad_end(line)))
 
-    def _time_ends(self, line: CommitLine) -> GateResult:
+    def _time_ends(self, line: CommitLine) -> Waiting[SearchEnd | None]:
         """Time both ends in blocks of process pairs, or reuse saved times; the search goes on from
         these, on the slower workloads. An uncommitted end is always timed."""
         memory, bad, good = self._probe_memory("gate"), line.commits[-1], line.good
@@ -222,7 +220,7 @@ class KernelProbe(Prober):
             self.memory.append(_gate_probe(line, why, values))
         return None
 
-    def _verify_bad_end(self, line: CommitLine) -> GateResult:
+    def _verify_bad_end(self, line: CommitLine) -> Waiting[SearchEnd | None]:
         """Verify the bad end on fresh values until it fails, at most `PASSES` times or `PASSES_S` seconds. If it
         always passes, there is no regression, and a probe is saved. Else the search goes on (None): on the
         smallest failing workloads, or on all if those fail only after others, or if the bad end accepts none."""
@@ -322,7 +320,7 @@ class CommandProbe(Prober):
         """A sentence on the submodules that the worktree lacks; empty if it lacks none."""
         return self.worktree.describe_empty_submodules()
 
-    def ask_gate(self, line: CommitLine) -> GateResult:
+    def ask_gate(self, line: CommitLine) -> Waiting[SearchEnd | None]:
         """Run the command on the good end before a new search. Raises WorkFailed if it cannot run:
         a missing program would make every commit bad."""
         good = line.good
