@@ -68,23 +68,20 @@ def measurements(
     measured = []
     for pair, workload in itertools.product(pairs, workloads):
         if len(log_ratios(timings.segments_of(workload.name), *pair.side_names)) >= MIN_ROUNDS:
-            flops, moved_bytes = evaluate_work(target.flops, workload), evaluate_work(target.bytes, workload)
-            measured.append(measure_pair(timings, pair, workload, flops, moved_bytes, confidence))
+            work = evaluate_work(target.flops, workload), evaluate_work(target.bytes, workload)
+            measured.append(measure_pair(timings, pair, workload, work, confidence))
     return tuple(measured)
 
 
+Work = tuple[float | None, float | None]  # Operations and bytes of a call; None if the manifest states none.
+
+
 def measure_pair(
-    timings: Timings,
-    pair: Pair,
-    workload: Workload,
-    flops: float | None = None,
-    moved_bytes: float | None = None,
-    confidence: float = CONFIDENCE,
+    timings: Timings, pair: Pair, workload: Workload, work: Work = (None, None), confidence: float = CONFIDENCE
 ) -> Measurement:
-    """The measurement of a pair on a workload with two rounds that count, at least. `flops`, `moved_bytes`:
-    operations and bytes of a call; None if the manifest states none. If the interval says nothing
+    """The measurement of a pair on a workload with two rounds that count, at least. If the interval says nothing
     (`is_vague`), `ratio` is the median of the rounds, `interval` their range, and `ranged` True."""
-    segments = timings.segments_of(workload.name)
+    segments, (flops, moved_bytes) = timings.segments_of(workload.name), work
     rounds = samples.counted_rounds(segments, *pair.side_names)
     ratios = [log_ratio for _, log_ratio in rounds]
     ratio, low, high = ratio_interval(ratios, confidence, samples.process_variance(rounds))
