@@ -51,6 +51,7 @@ class Tick:
 
 
 Result = TypeVar("Result")
+Waiting = Generator[Tick, None, Result]  # Work that yields ticks while it waits, then returns its result.
 
 
 @dataclass
@@ -283,9 +284,7 @@ def run_to_end(task: Generator[Tick, None, Any]) -> Any:
             return stop.value
 
 
-def run_side_by_side(
-    tasks: Iterable[Generator[Tick, None, Result]], max_running: int
-) -> Generator[Tick, None, list[Result]]:
+def run_side_by_side(tasks: Iterable[Waiting[Result]], max_running: int) -> Waiting[list[Result]]:
     """Run generators of ticks in turns, `max_running` at a time; return their results in order. If
     one raises, the others are closed."""
     not_started = enumerate(tasks)

@@ -28,8 +28,7 @@ from loop.steps.context import Context, NoArguments, Result, RunningAction
 from loop.store.index import wrong_builds
 from loop.timing.against_known_good import CompareOutput
 
-MOST_GOOD_ENDS = 3
-"""Commits of earlier sessions that are tried as a good end."""
+MOST_GOOD_ENDS = 3  # Commits of earlier sessions that are tried as a good end.
 
 
 def find_regressions(context: Context) -> tuple[Regression, ...]:
@@ -48,8 +47,7 @@ def find_regressions(context: Context) -> tuple[Regression, ...]:
             if failed_checks:
                 regressions.append(Regression(checks.variant, "correctness", tuple(failing), emulated))
     compared = context.latest_output("kernel.compare", CompareOutput)
-    slower_workloads: dict[str, list[str]] = {}
-    """Variant to the names of its slower workloads."""
+    slower_workloads: dict[str, list[str]] = {}  # Variant to the names of its slower workloads.
     for verdict in compared.verdicts if compared else ():
         is_known_good = isinstance(verdict, SpeedVerdict) and verdict.against == "known_good"
         if is_known_good and verdict.verdict == "slower":

@@ -4,13 +4,13 @@ Two commits are the same program if their builds have one id, which covers all f
 that the manifest says of it. A commit that was not built yet counts as a program of its own.
 """
 
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from loop.base.errors import LoopError, UsageError, WorkFailed
 from loop.base.places import MANIFEST
-from loop.base.processes import Tick
+from loop.base.processes import Waiting
 from loop.builds import build
 from loop.builds.build import Buildable, BuildFailed
 from loop.library.definitions import read_file
@@ -34,13 +34,10 @@ class Untestable(Exception):
 class CommitLine:
     """The good end, and all later commits up to the bad end."""
 
-    folder: Path
-    """The target's folder: contains the manifest and the kernel."""
-    top: Path
-    """The repository's top."""
+    folder: Path  # The target's folder: contains the manifest and the kernel.
+    top: Path  # The repository's top.
     good: Candidate
-    candidates: tuple[Candidate, ...]
-    """Oldest first; the last is the bad end."""
+    candidates: tuple[Candidate, ...]  # Oldest first; the last is the bad end.
     other_good: tuple[str, ...] = ()
     """Other good commits, not on the line: their ancestors are not searched."""
 
@@ -102,17 +99,14 @@ def check_out(tree: Worktree, candidate: Candidate) -> None:
 class Builder:
     """Builds one variant at any commit, and caches the builds."""
 
-    bench: Bench
-    """Today's target, in the user's checkout."""
-    worktree: Worktree
-    """The worktree for commits."""
+    bench: Bench  # Today's target, in the user's checkout.
+    worktree: Worktree  # The worktree for commits.
     variant: str
-    emulated: bool = False
-    """Whether to build for the emulator."""
+    emulated: bool = False  # Whether to build for the emulator.
     build_by_tree: dict[str, Build | str] = field(default_factory=dict)
     """Tree hash of a candidate to its build, or to the reason for its failure."""
 
-    def build(self, candidate: Candidate, *, compiles: bool = True) -> Generator[Tick, None, Build]:
+    def build(self, candidate: Candidate, *, compiles: bool = True) -> Waiting[Build]:
         """The build of a candidate; each tree is tried once. Raises Untestable if it does not build. Without
         `compiles` only from the cache: raises Untestable if it is not there."""
         if candidate.tree not in self.build_by_tree:
@@ -127,7 +121,7 @@ class Builder:
             raise Untestable(build_or_reason)
         return build_or_reason
 
-    def _compile(self, candidate: Candidate, compiles: bool) -> Generator[Tick, None, Build]:
+    def _compile(self, candidate: Candidate, compiles: bool) -> Waiting[Build]:
         """Build a candidate as `build`. Raises Untestable; WorkFailed without today's compiler."""
         bench, folder, warning = self.bench, self.bench.folder, ""
         if candidate.commit != UNCOMMITTED:

@@ -47,13 +47,11 @@ class BisectRequest:
     """The arguments of `loop bisect`."""
 
     good: str
-    bad: str | None = None
-    """None: the checkout, with uncommitted changes."""
+    bad: str | None = None  # None: the checkout, with uncommitted changes.
     metric: str = "latency"
     variant: str | None = None
     workloads: Sequence[str] = ()
-    probe: str | None = None
-    """`exit`: the exit code of `command` decides, not the gate."""
+    probe: str | None = None  # `exit`: the exit code of `command` decides, not the gate.
     command: Sequence[str] = ()
     probe_limit_s: float | None = None
     """Limit of the command; a slower commit is skipped. None: `COMMAND_LIMIT_S`."""
@@ -62,8 +60,7 @@ class BisectRequest:
     threads: int | None = None
     seed: int = 0
     budget_minutes: float | None = None
-    again: bool = False
-    """Whether to measure anew what earlier searches saved."""
+    again: bool = False  # Whether to measure anew what earlier searches saved.
     json: bool = False
 
 

@@ -5,7 +5,7 @@ import math
 import os
 import shutil
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -13,10 +13,10 @@ from typing import Literal
 import psutil
 
 from loop.base.places import state_folder
-from loop.base.processes import Tick
+from loop.base.processes import Tick, Waiting
 from loop.bisect.candidates import Builder, CommitLine, Untestable, branches_of_merge, name_programs
 from loop.bisect.search import LEAST_SHARE, Observations, ProbeRequest, SearchEnd, SearchProblem, next_move
-from loop.bisect.trying import CorrectnessProbe, LatencyProbe, Prober, map_ticks
+from loop.bisect.trying import KernelProbe, Prober, map_ticks
 from loop.calls.call import Refused
 from loop.machine.failures import Folders, FolderWatch
 from loop.model.bisect import UNCOMMITTED, BisectAnswer, Candidate, Metric, Probe
@@ -27,8 +27,6 @@ from loop.timing.readiness import hold_device
 from loop.workers.bench import Bench
 from loop.workers.program import WorkerLost
 
-PREDICATES: dict[Metric, str] = {"latency": "is slower", "correctness": "is wrong"}
-
 
 @dataclass(frozen=True)
 class Regression:
@@ -36,14 +34,14 @@ class Regression:
 
     variant: str
     metric: Metric
-    workloads: tuple[Workload, ...] = ()
-    """Workloads on which the regression shows."""
+    workloads: tuple[Workload, ...] = ()  # Workloads on which the regression shows.
     emulated: bool = False
 
     @property
     def summary(self) -> str:
         """Such as `split_k is wrong under the emulator`."""
-        return f"{self.variant} {PREDICATES[self.metric]}{' under the emulator' if self.emulated else ''}"
+        predicate = "is slower" if self.metric == "latency" else "is wrong"
+        return f"{self.variant} {predicate}{' under the emulator' if self.emulated else ''}"
 
 
 @dataclass
@@ -52,16 +50,14 @@ class Bisection:
 
     line: CommitLine
     prober: Prober
-    sets: tuple[str, ...] = ()
-    """Workload sets of the target that commits are judged on."""
-    left_out: tuple[str, ...] = ()
-    """Workload sets that commits are not judged on."""
+    sets: tuple[str, ...] = ()  # Workload sets of the target that commits are judged on.
+    left_out: tuple[str, ...] = ()  # Workload sets that commits are not judged on.
     merge: Candidate | None = None
     """The merge whose branches are searched (without asking the gate again); else None."""
     probes: list[Probe] = field(default_factory=list)
     """Observations of the line's commits, from this search and earlier ones."""
 
-    def run(self) -> Generator[Tick, None, BisectAnswer]:
+    def run(self) -> Waiting[BisectAnswer]:
         """Search until there is an answer: build both ends, ask the gate whether there is a regression, take over
         saved probes, then probe. Raises MachineFailure if the machine failed."""
         line, prober, builder = self.line, self.prober, self.prober.builder
@@ -90,20 +86,19 @@ class Bisection:
                 # A blamed commit that was not built, as after saved probes, may turn out to be a program that is
                 # known, and then it is not to blame. One commit for each program stands for the others.
                 problem, positions = self.problem, self.problem.positions
-                blamed = {
-                    positions[i] for culprit in move.confirmed for i in range(culprit.first, culprit.last + 1)
-                }
-                commits = [line.commits[problem.commit_at(position)] for position in sorted(blamed)]
+                runs = [positions[culprit.first : culprit.last + 1] for culprit in move.confirmed]
+                blamed = sorted({position for run in runs for position in run})
+                commits = [line.commits[problem.commit_at(position)] for position in blamed]
                 unbuilt = [commit for commit in commits if builder and commit.tree not in builder.build_by_tree]
                 if unbuilt:
                     yield from self._build(unbuilt[len(unbuilt) // 2])
-                else:
-                    if move.confirmed:  # A blamed program, or the one before it, may have been taken back.
-                        yield from self._build(*line.commits, compiles=False)
-                    if positions == self.problem.positions:
-                        return (yield from self._search_merges(self._build_answer(move)))
+                    continue
+                if move.confirmed:  # A blamed program, or the one before it, may have been taken back.
+                    yield from self._build(*line.commits, compiles=False)
+                if positions == self.problem.positions:
+                    return (yield from self._search_merges(self._build_answer(move)))
 
-    def _build(self, *candidates: Candidate, compiles: bool = True) -> Generator[Tick, None, None]:
+    def _build(self, *candidates: Candidate, compiles: bool = True) -> Waiting[None]:
         """Build these candidates, to know which are one program; a command needs none. One that does not build
         counts as a program of its own. `compiles`: as `Builder.build`."""
         for candidate in candidates:
@@ -118,7 +113,7 @@ class Bisection:
         commits = tuple(candidate.commit for candidate in self.line.commits)
         return SearchProblem(commits, name_programs(self.line, self.prober.builder), self.prober.metric)
 
-    def _make_probe(self, request: ProbeRequest) -> Generator[Tick, None, None]:
+    def _make_probe(self, request: ProbeRequest) -> Waiting[None]:
         """Observe a commit and save the result, with ticks that show the reason. Does nothing if the commit builds
         a program that is known: then another request may be due. Raises MachineFailure, and saves nothing, if the
         machine is at fault: a full disk can make a commit untestable, or wrong (value 0)."""
@@ -159,7 +154,7 @@ class Bisection:
         self.prober.memory.append(probe)
         self.probes.append(probe)
 
-    def _search_merges(self, answer: BisectAnswer) -> Generator[Tick, None, BisectAnswer]:
+    def _search_merges(self, answer: BisectAnswer) -> Waiting[BisectAnswer]:
         """If a merge alone is blamed: what a search of its branches blames. The merge stays if that is nothing, or
         only a small part of the merge's step."""
         if len(answer.culprits) != 1 or answer.range:
@@ -181,8 +176,8 @@ class Bisection:
                 return branch.model_copy(update={**fields, "why": f"{branch.why}{origin}"})
             branch_text = f"{branch.outcome.replace('_', ' ')}, {branch.why}"
             if branch.culprits:
-                part = f"too little of it came from {branch.why}" if is_blamed else "its commits are good"
-                branch_text = f"no regression, {part}"
+                little = f"too little of it came from {branch.why}"
+                branch_text = f"no regression, {little if is_blamed else 'its commits are good'}"
             why = f"{answer.why}; on the branch that it merges: {branch_text}"
             answer = answer.model_copy(update={**fields, "why": why})
         return answer
@@ -218,10 +213,9 @@ def open_kernel_bisection(
     regression: Regression, line: CommitLine, bench: Bench, seed: int
 ) -> Iterator[Bisection]:
     """A search for a kernel's regression, in a temporary worktree."""
-    probe_class = CorrectnessProbe if regression.metric == "correctness" else LatencyProbe
     with open_worktree(line) as tree:
         builder = Builder(bench, tree, regression.variant, emulated=regression.emulated)
-        yield Bisection(line, probe_class(builder, regression.workloads, seed))
+        yield Bisection(line, KernelProbe(regression.metric, builder, regression.workloads, seed))
 
 
 @contextlib.contextmanager

@@ -32,8 +32,7 @@ from loop.timing.verdicts import MARGIN, e_value
 class Confirmation:
     """A suspect and its parent, and fresh observations of both, which test a claim."""
 
-    suspect: int
-    """Position of the suspect, after `parent`."""
+    suspect: int  # Position of the suspect, after `parent`.
     parent: int
     claim: Claim
     values_at: dict[int, list[float]] = field(default_factory=lambda: defaultdict(list))
@@ -45,8 +44,7 @@ class SearchProblem:
     """The commits to search, oldest first: the first is the good end, the last the bad one.
     Neighbours that build the same program share a *position*."""
 
-    commits: tuple[str, ...]
-    """Their hashes."""
+    commits: tuple[str, ...]  # Their hashes.
     programs: tuple[str, ...]
     """For each commit a name of the program it builds: equal names, equal programs."""
     metric: Metric = "latency"
@@ -86,12 +84,9 @@ class SearchProblem:
 class ProbeRequest:
     """A request: build this commit if needed, and observe it `count` times."""
 
-    commit: int
-    """Index into the commits of the problem."""
-    count: int
-    """Requested observations; fewer may result."""
-    why: str
-    """The reason, shown in the table of probes."""
+    commit: int  # Index into the commits of the problem.
+    count: int  # Requested observations; fewer may result.
+    why: str  # The reason, shown in the table of probes.
     against: int = 0
     """The commit it is timed in pairs with: 0, the good end, except in a confirmation."""
     claim: Claim | None = None
@@ -102,14 +97,10 @@ class ProbeRequest:
 class Culprit:
     """A culprit, or a run of commits that contains one."""
 
-    first: int
-    """Index of the culprit, or of the first commit of the run."""
-    last: int
-    """Index of the culprit, or of the last commit of the run."""
-    evidence: float
-    """e-value of the confirmation."""
-    step: float
-    """Latency: log(its time / its parent's). Correctness: rise of the failure rate."""
+    first: int  # Index of the culprit, or of the first commit of the run.
+    last: int  # Index of the culprit, or of the last commit of the run.
+    evidence: float  # e-value of the confirmation.
+    step: float  # Latency: log(its time / its parent's). Correctness: rise of the failure rate.
 
 
 @dataclass(frozen=True)
@@ -119,8 +110,7 @@ class SearchEnd:
     outcome: Literal["culprit", "several", "range", "no_regression", "inconclusive"]
     why: str
     confirmed: tuple[Culprit, ...] = ()
-    swapped: bool = False
-    """Whether the regression is at the good end."""
+    swapped: bool = False  # Whether the regression is at the good end.
 
     @property
     def culprits(self) -> tuple[int, ...]:
@@ -136,9 +126,7 @@ class SearchEnd:
 
 DECISIVE = math.log(249)
 """Log odds that decide the side of a build, and that rule out a place of the step."""
-CONFIRMING, REJECTING = 100.0, 20.0
-"""E-value that confirms a culprit; e-value that rejects it."""
-ConfirmationState = Literal["confirmed", "failed", "open"]
+CONFIRMING, REJECTING = 100.0, 20.0  # E-value that confirms a culprit; e-value that rejects it.
 
 
 class Observations:
@@ -146,9 +134,8 @@ class Observations:
     range of positions by its ends, `low` and `high`, which differ."""
 
     def __init__(self, problem: SearchProblem, probes: Sequence[Probe]) -> None:
-        """Sort the probes' values by position: commits that build the same program share one, the good end is 0.
-        Programs that were taken back do not count. A measured probe without a finite value counts as lost. Ratios
-        to another commit than the good end count in a confirmation only."""
+        """Sort the probes' values by position, without those of programs that were taken back. A measured probe
+        without a finite value counts as lost. Ratios to another commit than the good end only confirm."""
         self.problem = problem
         self.values_at: dict[int, list[float]] = {}
         """Position to log(time of the commit / time of the good end); for correctness to 1 for
@@ -183,11 +170,10 @@ class Observations:
                 confirmation = Confirmation(suspect, parent, probe.claim)
                 key = suspect, parent, probe.claim.number
                 self.confirmations.setdefault(key, confirmation).values_at[position] += values
+                self.total_count += len(values)
             elif problem.metric == "correctness" or reference == 0:
                 self.values_at.setdefault(position, []).extend(values)
-            else:
-                continue
-            self.total_count += len(values)
+                self.total_count += len(values)
 
     def request(self, position: int, count: int, why: str) -> ProbeRequest:
         """A request to observe a position `count` times. `why`: reason, for the table of probes."""
@@ -214,22 +200,18 @@ LEAST_BUILDS, ENOUGH_BUILDS = 7, 11
 """Fewest builds that show noise; builds after which the search gives up because of it."""
 LEAST_STEP = 3.5
 """Least step to blame a commit or a range, as a multiple of the noise between builds."""
-OUTLIER_DEVIATIONS = 4.5
-"""A pair this many median deviations beyond both levels is clipped."""
+OUTLIER_DEVIATIONS = 4.5  # A pair this many median deviations beyond both levels is clipped.
 ENDS_FIRST_PAIRS, ENDS_LEAST_PAIRS, ENDS_MOST_PAIRS = 3, 8, 200
 """Pairs of the ends before a first look; before `no_regression`; before `inconclusive`."""
 DIFFERENCE_Z, NO_DIFFERENCE_Z = 4.5, 2.6
 """Standard errors by which ends differ; above which a difference is ruled out."""
 LEVELS_APART, LEVELS_APART_Z = 0.065, 2.8
 """Least distance of a third level from both others: log ratio, and standard errors of pairs."""
-MOST_NEEDED = 8
-"""After this many times the pairs that a vote needs, more would not decide it."""
-BATCH_MOST = 32
-"""Most pairs in one request."""
+MOST_NEEDED = 8  # After this many times the pairs that a vote needs, more would not decide it.
+BATCH_MOST = 32  # Most pairs in one request.
 NEIGHBOURS, NEIGHBOUR_PRECISION = 13, 9.0
 """Builds that show the noise between builds; the step as a multiple of a build's standard error."""
-LEAST_SHARE = 0.15
-"""Least share of a merge's step that a commit of its branches explains."""
+LEAST_SHARE = 0.15  # Least share of a merge's step that a commit of its branches explains.
 CONFIRM_ABOVE, REJECT_BELOW = 0.3, 0.5
 """Share of the step that a confirmed culprit exceeds; below the other share it is rejected."""
 FIRST_PAIRS, MOST_PAIRS = 4, 60
@@ -250,12 +232,9 @@ class TimedBuild:
 class LevelsFit:
     """Two levels, good and bad, fitted to the builds of a range."""
 
-    step: float
-    """Log ratio of the bad level to the good one, above 0."""
-    noise: float
-    """Standard deviation of builds on one level, as estimated."""
-    possible_noise: float
-    """The most noise that the builds do not rule out."""
+    step: float  # Log ratio of the bad level to the good one, above 0.
+    noise: float  # Standard deviation of builds on one level, as estimated.
+    possible_noise: float  # The most noise that the builds do not rule out.
     votes: dict[int, float]
     """Position of each build to its log odds to be bad. An outlier votes like two builds."""
 
@@ -289,11 +268,8 @@ class Pairs(Observations):
     def clipped(self) -> dict[int, list[float]]:
         """Position to its log ratios; unless they are few, outliers are clipped to just beyond both levels."""
         observed = {position: values for position, values in self.values_at.items() if values}
-        deviations = list[float]()
-        for values in observed.values():
-            if len(values) > 2:
-                centre = median(values)
-                deviations += [abs(value - centre) for value in values]
+        several = [values for values in observed.values() if len(values) > 2]
+        deviations = [abs(value - median(values)) for values in several for value in values]
         if len(deviations) < 6:  # Too few to tell what an outlier is.
             return observed
         margin = OUTLIER_DEVIATIONS * max(median(deviations), 1e-4)
@@ -311,11 +287,9 @@ class Pairs(Observations):
 
     def timed_builds(self, low: int, high: int) -> list[TimedBuild]:
         """The observed builds of a range, in order. All pairs refer to the good end: its mean is 0."""
-        builds = [TimedBuild(0, 0.0, 0.0)] if low == 0 else []
-        for position, values in sorted(self.clipped.items()):
-            if low <= position <= high and position > 0:
-                builds.append(TimedBuild(position, fmean(values), self.pair_variance / len(values)))
-        return builds
+        values_at = {p: values for p, values in sorted(self.clipped.items()) if low <= p <= high and p > 0}
+        observed = [TimedBuild(p, fmean(x), self.pair_variance / len(x)) for p, x in values_at.items()]
+        return [TimedBuild(0, 0.0, 0.0), *observed] if low == 0 else observed
 
     def fit(self, low: int, high: int) -> LevelsFit:
         """Fit levels, noise and the place of the step in turns, from the two ends on."""
@@ -339,10 +313,6 @@ class Pairs(Observations):
             place, _ = best_gap([*votes.values()])
             sides = builds[: place + 1], builds[place + 1 :]
         return LevelsFit(step, noise, possible, votes)
-
-    def votes(self, low: int, high: int) -> dict[int, float]:
-        """Position of each observed build of a range to its log odds to be bad."""
-        return self.fit(low, high).votes
 
     def next_count(self, low: int, high: int, position: int) -> int:
         """Pairs to add to a build whose side is not decided; 0 if more would not decide it."""
@@ -408,44 +378,28 @@ class Pairs(Observations):
         middle = [position for position in inside if is_above(position, low) and is_above(high, position)]
         return max(middle, key=self.count_at, default=None)
 
-    def make_claim(self, low: int, high: int, number: int) -> Claim:
-        """The claim that the culprit is slower than its parent by a share (`CONFIRM_ABOVE`) of the whole step."""
-        return Claim(number=number, step=self.fit(low, high).step, sd=math.sqrt(self.pair_variance))
-
-    def judge_confirmation(self, confirmation: Confirmation) -> tuple[ConfirmationState, float]:
-        """State of a confirmation so far, and its e-value; it fails if refuted, or after too many pairs."""
-        claim, values = confirmation.claim, confirmation.values_at[confirmation.suspect]
-        if len(values) < FIRST_PAIRS:
-            return "open", 1.0
-        pairs = winsorise(values).values
-        prior_variance = min(max(1.0, (claim.step / max(claim.sd, 1e-12)) ** 2), 1e4)
-        evidence = e_value(pairs, CONFIRM_ABOVE * claim.step, prior_variance)
-        if evidence >= CONFIRMING:
-            return "confirmed", evidence
-        evidence_against = e_value([-pair for pair in pairs], -REJECT_BELOW * claim.step, prior_variance)
-        relative_noise = stdev(pairs) / max(claim.step, 1e-12)
-        most_pairs = max(MOST_PAIRS, math.ceil(40 * relative_noise**2))  # Then the step is 6 errors.
-        is_exhausted = len(values) >= most_pairs
-        return ("failed" if evidence_against >= REJECTING or is_exhausted else "open"), evidence
-
-    def request_confirmation(self, confirmation: Confirmation) -> ProbeRequest:
-        """A request for more pairs of suspect and parent."""
+    def confirm(self, confirmation: Confirmation) -> ProbeRequest | Culprit | None:
+        """The culprit, if the claim is confirmed that it is slower than its parent by a share (`CONFIRM_ABOVE`) of
+        the whole step; None if that is refuted, or still open after too many pairs; else a request for more."""
         suspect, parent, claim = confirmation.suspect, confirmation.parent, confirmation.claim
         problem, count = self.problem, len(confirmation.values_at[suspect])
+        if count >= FIRST_PAIRS:
+            clipped = winsorise(confirmation.values_at[suspect])
+            prior_variance = min(max(1.0, (claim.step / max(claim.sd, 1e-12)) ** 2), 1e4)
+            evidence = e_value(clipped.values, CONFIRM_ABOVE * claim.step, prior_variance)
+            if evidence >= CONFIRMING:
+                run = problem.first_commits[parent + 1], problem.first_commits[suspect]
+                return Culprit(*run, evidence, clipped.mean)
+            negated = [-pair for pair in clipped.values]
+            evidence_against = e_value(negated, -REJECT_BELOW * claim.step, prior_variance)
+            relative_noise = stdev(clipped.values) / max(claim.step, 1e-12)
+            most_pairs = max(MOST_PAIRS, math.ceil(40 * relative_noise**2))  # Then the step is 6 errors.
+            if evidence_against >= REJECTING or count >= most_pairs:
+                return None
         names = f"{problem.short_hash(suspect)} slower than {problem.short_hash(parent)}"
         why = f"confirm: is {names} by over {math.expm1(CONFIRM_ABOVE * claim.step):.1%}?"
         commit, against = problem.commit_at(suspect), problem.commit_at(parent)
         return ProbeRequest(commit, max(FIRST_PAIRS - count, 1 + count // 8), why, against, claim)
-
-    def confirmed_step(self, confirmation: Confirmation) -> float:
-        """Mean log ratio of the confirming pairs: log(the suspect's time / its parent's), outliers clipped."""
-        return winsorise(confirmation.values_at[confirmation.suspect]).mean
-
-    def describe_step(self, step: float) -> str:
-        """A log ratio as `3.2 % slower than its parent`, or `takes 4.01 times as long as its parent`."""
-        if step < 1:
-            return f"{100 * math.expm1(step):.1f} % slower than its parent"
-        return f"takes {significant(math.exp(step))} times as long as its parent"
 
 
 CONSISTENT_RATE = 0.005
@@ -454,10 +408,8 @@ FIRST_RUNS, CONSISTENT_RUNS = 2, 4
 """First runs of a commit; runs of each end, all failing, before `no_regression`."""
 PASSES_MOST, RUNS_MOST = 60, 200
 """Runs of the bad end, all passing, before `no_regression`; runs before `inconclusive`."""
-LEAST_RATE = 0.02
-"""Rates of a confirmation stay at least this far from 0 and 1."""
-CLAIMED_RATES = (0.5, 0.05)
-"""Failure rates of bad and good end that the ends are tested for."""
+LEAST_RATE = 0.02  # Rates of a confirmation stay at least this far from 0 and 1.
+CLAIMED_RATES = (0.5, 0.05)  # Failure rates of bad and good end that the ends are tested for.
 GOOD_TODAY = "so it is good today: what failed before may have come from the machine, the compiler or the inputs"
 
 
@@ -497,8 +449,7 @@ class Runs(Observations):
             return SearchEnd("inconclusive", f"the bad end fails {bad_rate} times, the good one {good_rate}")
         end, why = bad_end, "end: it passed so far, does it fail at times?"
         if not (all(good) and all(bad)):
-            end = min((bad_end, 0), key=self.count_at)
-            why = "end: it does not always fail, how often does it?"
+            end, why = min((bad_end, 0), key=self.count_at), "end: it does not always fail, how often does it?"
         return self.request(end, FIRST_RUNS + self.count_at(end) // 8, why)
 
     @functools.cached_property
@@ -529,39 +480,21 @@ class Runs(Observations):
         count, runs_to_one_failure = self.count_at(position), math.ceil(1 / max(self.rates[1], LEAST_RATE))
         return 0 if count >= RUNS_MOST else min(max(FIRST_RUNS, runs_to_one_failure, count // 4), 16)
 
-    def make_claim(self, low: int, high: int, number: int) -> Claim:
-        """The claim that the culprit fails more often than its parent, at the observed rates."""
-        return Claim(number=number, rates=self.rates[::-1])
-
-    def judge_confirmation(self, confirmation: Confirmation) -> tuple[ConfirmationState, float]:
-        """State of a confirmation so far, and its e-value; it fails if refuted, or after too many runs."""
-        culprit = confirmation.values_at[confirmation.suspect]
-        parent = confirmation.values_at[confirmation.parent]
-        evidence = runs_evidence(culprit, parent, confirmation.claim.rates)
+    def confirm(self, confirmation: Confirmation) -> ProbeRequest | Culprit | None:
+        """The culprit, if it is confirmed that it fails more often than its parent; None if that is refuted, or
+        still open after too many runs; else a request for four more runs of whichever has fewer."""
+        problem, suspect, parent = self.problem, confirmation.suspect, confirmation.parent
+        culprit_runs, parent_runs = confirmation.values_at[suspect], confirmation.values_at[parent]
+        evidence = runs_evidence(culprit_runs, parent_runs, confirmation.claim.rates)
         if evidence >= CONFIRMING:
-            return "confirmed", evidence
-        has_failed = evidence <= 1 / REJECTING or len(culprit) + len(parent) >= RUNS_MOST
-        return ("failed" if has_failed else "open"), evidence
-
-    def request_confirmation(self, confirmation: Confirmation) -> ProbeRequest:
-        """A request for four more runs of suspect or parent, whichever has fewer."""
-        problem, sides = self.problem, (confirmation.suspect, confirmation.parent)
-        suspect, parent = map(problem.short_hash, sides)
-        why = f"confirm: does {suspect} fail more often than {parent}?"
-        by_count = sorted(sides, key=lambda side: len(confirmation.values_at[side]))
-        commit, against = map(problem.commit_at, by_count)
+            run = problem.first_commits[parent + 1], problem.first_commits[suspect]
+            return Culprit(*run, evidence, fmean(parent_runs) - fmean(culprit_runs))
+        if evidence <= 1 / REJECTING or len(culprit_runs) + len(parent_runs) >= RUNS_MOST:
+            return None
+        why = f"confirm: does {problem.short_hash(suspect)} fail more often than {problem.short_hash(parent)}?"
+        ends = (suspect, parent) if len(culprit_runs) <= len(parent_runs) else (parent, suspect)
+        commit, against = map(problem.commit_at, ends)
         return ProbeRequest(commit, 4, why, against, confirmation.claim)
-
-    def confirmed_step(self, confirmation: Confirmation) -> float:
-        """Failure rate of the culprit less its parent's."""
-        values_at = confirmation.values_at
-        return fmean(values_at[confirmation.parent]) - fmean(values_at[confirmation.suspect])
-
-    def describe_step(self, step: float) -> str:
-        """`it fails where its parent passes`, or how much more often it fails."""
-        if step >= 0.995:
-            return "it fails where its parent passes"
-        return f"it fails in {round(100 * step)} of 100 runs more than its parent"
 
 
 def runs_vote(runs: Sequence[float], rates: tuple[float, float]) -> float:
@@ -628,26 +561,22 @@ def _search_range(evidence: Evidence, low: int, high: int) -> ProbeRequest | Sea
     if middle is not None:
         end = SearchEnd("inconclusive", "")
         for part in ((low, middle), (middle, high)):
-            move = _search_range(evidence, *part)
-            if isinstance(move, ProbeRequest):
-                return move
+            part_move = _search_range(evidence, *part)
+            if isinstance(part_move, ProbeRequest):
+                return part_move
             # The first part with a reason tells why, if no part has a culprit.
-            end = replace(end if end.why else move, confirmed=end.confirmed + move.confirmed)
+            end = replace(end if end.why else part_move, confirmed=end.confirmed + part_move.confirmed)
         return end
     rejected = 0
     for confirmation in evidence.confirmations.values():
         suspect, parent = confirmation.suspect, confirmation.parent
         if parent < low or suspect > high:
             continue
-        state, confirming_e_value = evidence.judge_confirmation(confirmation)
-        is_testable = evidence.untestable_reasons.keys().isdisjoint((suspect, parent))
-        if state == "open" and is_testable:
-            return evidence.request_confirmation(confirmation)
-        if state == "confirmed":
-            run = problem.first_commits[parent + 1], problem.first_commits[suspect]
-            return SearchEnd(
-                "culprit", "", (Culprit(*run, confirming_e_value, evidence.confirmed_step(confirmation)),)
-            )
+        move = evidence.confirm(confirmation)
+        if isinstance(move, Culprit):
+            return SearchEnd("culprit", "", (move,))
+        if move and evidence.untestable_reasons.keys().isdisjoint((suspect, parent)):
+            return move
         rejected += 1
         if rejected >= SUSPECTS_MOST:
             why = f"{rejected} suspects were not confirmed, the last one {problem.short_hash(suspect)}"
@@ -659,14 +588,15 @@ def _narrow_down(evidence: Evidence, low: int, high: int, rejected: int) -> Prob
     """Search between two ends that differ: asks for observations until each commit is good or bad; for further
     builds, if noise between builds may explain the step; last for a confirmation. `rejected`: failed confirmations
     in this range; each asks for more evidence."""
-    problem, votes = evidence.problem, evidence.votes(low, high)
+    problem = evidence.problem
+    # Only times have noise between builds: code layout does not make builds fail.
+    fit = evidence.fit(low, high) if isinstance(evidence, Pairs) else None
+    votes = evidence.votes(low, high) if isinstance(evidence, Runs) else evidence.fit(low, high).votes
     testable = [p for p in range(low, high + 1) if p not in evidence.untestable_reasons]
     # The latest position that is surely good, and the earliest that is surely bad; ends of a range count as such.
     best, scores = best_gap([votes[position] for position in sorted(votes)])
     in_question = [gap for gap, score in enumerate(scores) if score > scores[best] - DECISIVE * (1 + rejected)]
     good, bad = sorted(votes)[in_question[0]], sorted(votes)[in_question[-1] + 1]
-    # Only times have noise between builds: code layout does not make builds fail.
-    fit = evidence.fit(low, high) if isinstance(evidence, Pairs) else None
     if fit is None or len(votes) < ENOUGH_BUILDS or fit.step >= LEAST_STEP * fit.noise:
         for position in sorted(votes, key=lambda position: abs(votes[position])):
             if good < position < bad and (count := evidence.next_count(low, high, position)):
@@ -700,14 +630,29 @@ def _narrow_down(evidence: Evidence, low: int, high: int, rejected: int) -> Prob
     if suspect_count > max(5, min((high - low) // 4, WIDEST_RANGE)):
         why = f"{suspect_count} builds are left that the noise between builds does not tell apart; {place}"
         return SearchEnd("inconclusive", why)
-    return evidence.request_confirmation(Confirmation(bad, good, evidence.make_claim(low, high, 1 + rejected)))
+    if isinstance(evidence, Pairs):
+        step, sd = evidence.fit(low, high).step, math.sqrt(evidence.pair_variance)
+        claim = Claim(number=1 + rejected, step=step, sd=sd)
+    else:
+        claim = Claim(number=1 + rejected, rates=evidence.rates[::-1])
+    first_request = evidence.confirm(Confirmation(bad, good, claim))
+    assert isinstance(first_request, ProbeRequest)  # Nothing was observed for this claim yet.
+    return first_request
 
 
 def _conclude(evidence: Evidence, end: SearchEnd) -> SearchEnd:
     """The result of a search, with its outcome and a sentence on each confirmed culprit."""
     problem, sentences = evidence.problem, list[str]()
     for culprit in end.confirmed:
-        size = f"{evidence.describe_step(culprit.step)}, evidence {culprit.evidence:,.0f} to 1"
+        step = culprit.step
+        if problem.metric == "correctness":
+            size = f"it fails in {round(100 * step)} of 100 runs more than its parent"
+            size = "it fails where its parent passes" if step >= 0.995 else size
+        elif step < 1:
+            size = f"{100 * math.expm1(step):.1f} % slower than its parent"
+        else:
+            size = f"takes {significant(math.exp(step))} times as long as its parent"
+        size += f", evidence {culprit.evidence:,.0f} to 1"
         first, last = (problem.commits[index][:12] for index in (culprit.first, culprit.last))
         if culprit.first == culprit.last:
             subject = "the checkout with its uncommitted changes" if first == UNCOMMITTED else f"commit {first}"
@@ -717,7 +662,6 @@ def _conclude(evidence: Evidence, end: SearchEnd) -> SearchEnd:
         if evidence.untestable_reasons.keys().isdisjoint(positions):
             size += "; builds may differ on their own, so that no single one stands out"
         sentences.append(f"one of commits {first} to {last}: {size}")
-    if not sentences:
-        return end
     outcome: Literal["several", "range", "culprit"] = "culprit" if end.culprits else "range"
-    return replace(end, outcome="several" if len(end.confirmed) > 1 else outcome, why="; ".join(sentences))
+    outcome = "several" if len(end.confirmed) > 1 else outcome
+    return replace(end, outcome=outcome, why="; ".join(sentences)) if sentences else end

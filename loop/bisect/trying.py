@@ -3,7 +3,7 @@
 import math
 import shlex
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import TypeVar
 from loop.base.documents import content_hash, hash_files, sums, to_json, write_atomic
 from loop.base.errors import CannotStart, LoopError, WorkFailed, remark_once
 from loop.base.places import state_folder
-from loop.base.processes import Completed, Tick, run
+from loop.base.processes import Completed, Tick, Waiting, run
 from loop.bisect.candidates import Builder, CommitLine, Untestable, check_out
 from loop.bisect.search import SearchEnd
 from loop.builds.build import find_used_files
@@ -40,15 +40,11 @@ MOST_FAILING_WORKLOADS = 4
 """A search for a wrong result uses this many of the failing workloads: the smallest."""
 PASSES, PASSES_S = 20, 30.0
 """The bad end is right if all workloads pass this often, on fresh values; within this time."""
-GateResult = Generator[Tick, None, SearchEnd | None]
-"""Returns a `SearchEnd` if there is nothing to search for, else None."""
-Observing = Generator[Tick, None, tuple[float, ...]]
+Observing = Waiting[tuple[float, ...]]
 """Yields ticks, returns the observed values. Raises Untestable."""
 
 
-def map_ticks(
-    working: Generator[Tick, None, Result], replace_tick: Callable[[Tick], Tick]
-) -> Generator[Tick, None, Result]:
+def map_ticks(working: Waiting[Result], replace_tick: Callable[[Tick], Tick]) -> Waiting[Result]:
     """Run `working` with each tick replaced, and return its result. An exception in `replace_tick` ends it."""
     try:
         while True:
@@ -93,17 +89,14 @@ class ProbeMemory:
 
 
 class Prober:
-    """Observes candidates: `LatencyProbe`, `CorrectnessProbe` or `CommandProbe`."""
+    """Observes candidates: `KernelProbe` or `CommandProbe`."""
 
     metric: Metric
     builder: Builder | None = None
     """Builds candidates, and knows which are the same program; None for a command."""
-    workloads: Sequence[Workload] = ()
-    """Workloads that commits are judged on; empty for a command."""
-    checks_made: int = 0
-    """Checks so far, over all commits; 0 if not counted."""
-    warning: str = ""
-    """Added to the answer's reason; may be empty."""
+    workloads: Sequence[Workload] = ()  # Workloads that commits are judged on; empty for a command.
+    checks_made: int = 0  # Checks so far, over all commits; 0 if not counted.
+    warning: str = ""  # Added to the answer's reason; may be empty.
     wrong_commits: frozenset[str] = frozenset()
     """Commits without a speed, because their kernel is wrong."""
     emptied: set[Path] | None = None
@@ -129,7 +122,7 @@ class Prober:
         is slower. Correctness: 1 good, 0 bad. Raises Untestable."""
         raise NotImplementedError
 
-    def ask_gate(self, line: CommitLine) -> GateResult:
+    def ask_gate(self, line: CommitLine) -> Waiting[SearchEnd | None]:
         """Whether to search at all (None: yes). Reduces `workloads` to those that show the
         regression, and saves what it observes. Raises Untestable if an end has no build, or is wrong."""
         yield from ()
@@ -137,16 +130,15 @@ class Prober:
 
 
 class KernelProbe(Prober):
-    """The common part of both kernel probes: builds, today's workloads, and today's gate."""
+    """One variant by today's gate: whether a commit's kernel is right (`correctness`), or how fast it is next to
+    the good end's, in one pair of processes at a time (`latency`)."""
 
     builder: Builder
-    tries_layouts = False
-    """Whether to try other tensor layouts too."""
 
-    def __init__(self, builder: Builder, workloads: Sequence[Workload], seed: int) -> None:
-        self.builder, self.bench, self.workloads, self.seed = builder, builder.bench, workloads, seed
-        self.checks_by_build: dict[str, VariantChecks] = {}
-        """Build id to its checks."""
+    def __init__(self, metric: Metric, builder: Builder, workloads: Sequence[Workload], seed: int) -> None:
+        self.metric, self.builder, self.bench = metric, builder, builder.bench
+        self.workloads, self.seed = workloads, seed
+        self.checks_by_build: dict[str, VariantChecks] = {}  # Build id to its checks.
 
     @property
     def memory(self) -> ProbeMemory:
@@ -167,36 +159,46 @@ class KernelProbe(Prober):
         parts.append(hash_files(files, bench.folder))
         return self.open_memory(*parts, *(workload.name for workload in self.workloads))
 
-    def build_side(self, name: str, candidate: Candidate) -> Generator[Tick, None, Side]:
+    def build_side(self, name: str, candidate: Candidate) -> Waiting[Side]:
         """Build a candidate, to be verified or timed as `name`. Raises Untestable if it does not build."""
         builder = self.builder
         build = yield from builder.build(candidate)
         return self.bench.make_side(builder.variant, build, emulated=builder.emulated).copy_as(name)
 
-    def verify_side(
-        self, side: Side, seed: int, *, stop_at_failure: bool = True
-    ) -> Generator[Tick, None, VariantChecks]:
+    def verify_side(self, side: Side, seed: int, *, stop_at_failure: bool = True) -> Waiting[VariantChecks]:
         """Verify a side by today's gate. `seed`: added to the workloads' seeds, for other values."""
         seeded = [workload.model_copy(update={"seed": workload.seed + seed}) for workload in self.workloads]
-        job = Job(side, seeded, layouts=self.tries_layouts, fail_fast=stop_at_failure)
+        job = Job(side, seeded, layouts=self.metric == "correctness", fail_fast=stop_at_failure)
         (checks,) = yield from verify(self.bench, [job])
         self.checks_made += len(checks.checks)
         return checks
 
-
-class LatencyProbe(KernelProbe):
-    """The speed of a commit's kernel next to the good end's, in one pair of processes at a time."""
-
-    metric = "latency"
-
     def observe(self, candidate: Candidate, count: int, against: Candidate) -> Observing:
-        """Log ratios, one a pair of processes: the mean of all workloads, on values that are new in each call.
-        Raises Untestable if the kernel is wrong."""
-        self.seed += 1
-        log_ratios = yield from self.time_pairs(candidate, against, Limits(count, math.inf, self.seed))
-        return tuple(map(fmean, zip(*log_ratios.values(), strict=False)))
+        """Latency: log ratios, one a pair of processes: the mean of all workloads, on values that are new in each
+        call. Correctness: for each of `count` seeds that no saved probe of this commit used, 1 if right, 0 if
+        wrong. Raises Untestable if a timed kernel is wrong, a worker is lost, or no workload is taken."""
+        if self.metric == "latency":
+            self.seed += 1
+            log_ratios = yield from self.time_pairs(candidate, against, Limits(count, math.inf, self.seed))
+            return tuple(map(fmean, zip(*log_ratios.values(), strict=False)))
+        side, values = (yield from self.build_side(CANDIDATE_SIDE, candidate)), list[float]()
+        used_count = sum(len(p.values) for p in self.memory.probes() if p.commit == candidate.commit)
+        for seed in range(used_count, used_count + count):
+            try:
+                checks = yield from self.verify_side(side, seed)
+            except WorkerLost as lost:
+                raise Untestable(str(lost)) from lost
+            if all(check.status in ("unsupported", "not judged") for check in checks.checks):
+                names = ", ".join(workload.name for workload in self.workloads)
+                raise Untestable(f"takes none of these workloads: {names}")
+            values.append(0.0 if checks.first_failure else 1.0)
+        return tuple(values)
 
-    def ask_gate(self, line: CommitLine) -> GateResult:
+    def ask_gate(self, line: CommitLine) -> Waiting[SearchEnd | None]:
+        """Ask whether the bad end is slower or wrong today, on which workloads, and save what that observes."""
+        return (yield from (self._time_ends(line) if self.metric == "latency" else self._verify_bad_end(line)))
+
+    def _time_ends(self, line: CommitLine) -> Waiting[SearchEnd | None]:
         """Time both ends in blocks of process pairs, or reuse saved times; the search goes on from
         these, on the slower workloads. An uncommitted end is always timed."""
         memory, bad, good = self._probe_memory("gate"), line.commits[-1], line.good
@@ -218,9 +220,32 @@ class LatencyProbe(KernelProbe):
             self.memory.append(_gate_probe(line, why, values))
         return None
 
-    def time_pairs(
-        self, candidate: Candidate, against: Candidate, limits: Limits
-    ) -> Generator[Tick, None, LogRatios]:
+    def _verify_bad_end(self, line: CommitLine) -> Waiting[SearchEnd | None]:
+        """Verify the bad end on fresh values until it fails, at most `PASSES` times or `PASSES_S` seconds. If it
+        always passes, there is no regression, and a probe is saved. Else the search goes on (None): on the
+        smallest failing workloads, or on all if those fail only after others, or if the bad end accepts none."""
+        deadline, passes, all_workloads = time.monotonic() + PASSES_S, 0, self.workloads
+        side = yield from self.build_side(CANDIDATE_SIDE, line.commits[-1])
+        while passes == 0 or (passes < PASSES and time.monotonic() < deadline):
+            # The first pass checks all workloads, to know all that fail.
+            checks = yield from self.verify_side(side, passes, stop_at_failure=passes > 0)
+            failing = {check.workload.name: check.workload for check in checks.checks if not check.passed}
+            if failing:
+                size = partial(count_operations, self.bench.target)
+                self.workloads = sorted(failing.values(), key=size)[:MOST_FAILING_WORKLOADS]
+                repeated = yield from self.verify_side(side, passes + 1)
+                if repeated.first_failure is None:  # It fails only after calls of other workloads.
+                    self.workloads = all_workloads
+            if failing or not checks.is_right:  # Not right, no failure: it accepts no workload.
+                return None
+            passes += 1
+        times = "once" if passes == 1 else f"{passes} times over"
+        why = f"right on all {len(all_workloads)} workloads, {times}"
+        self.memory.append(_gate_probe(line, why, (1.0,) * passes))
+        bad_end = f"the bad end ({line.commits[-1].short_commit})"
+        return SearchEnd("no_regression", f"not reproduced: {bad_end} is {why}")
+
+    def time_pairs(self, candidate: Candidate, against: Candidate, limits: Limits) -> Waiting[LogRatios]:
         """Time a candidate in turns with another, after its build was verified once. Returns by workload the log
         ratios, above 0 if the candidate is slower. Raises Untestable if it is wrong or either cannot be timed."""
         side = yield from self.build_side(CANDIDATE_SIDE, candidate)
@@ -268,59 +293,9 @@ def _gate_probe(line: CommitLine, why: str, values: Sequence[float], workload: s
     )
 
 
-class CorrectnessProbe(KernelProbe):
-    """Whether today's gate finds a commit's kernel right."""
-
-    metric = "correctness"
-    tries_layouts = True
-
-    def observe(self, candidate: Candidate, count: int, against: Candidate) -> Observing:
-        """For each of `count` seeds that no saved probe of this commit used: 1 if right, 0 if wrong. Ignores
-        `against`. Raises Untestable if the worker is lost, or if the variant takes none of the workloads."""
-        side = yield from self.build_side(CANDIDATE_SIDE, candidate)
-        values: list[float] = []
-        used_count = sum(len(p.values) for p in self.memory.probes() if p.commit == candidate.commit)
-        for seed in range(used_count, used_count + count):
-            try:
-                checks = yield from self.verify_side(side, seed)
-            except WorkerLost as lost:
-                raise Untestable(str(lost)) from lost
-            if all(check.status in ("unsupported", "not judged") for check in checks.checks):
-                names = ", ".join(workload.name for workload in self.workloads)
-                raise Untestable(f"takes none of these workloads: {names}")
-            values.append(0.0 if checks.first_failure else 1.0)
-        return tuple(values)
-
-    def ask_gate(self, line: CommitLine) -> GateResult:
-        """Verify the bad end on fresh values until it fails, at most `PASSES` times or `PASSES_S` seconds. If it
-        always passes, there is no regression, and a probe is saved. Else the search goes on (None): on the
-        smallest failing workloads, or on all if those fail only after others, or if the bad end accepts none."""
-        deadline, passes, all_workloads = time.monotonic() + PASSES_S, 0, self.workloads
-        side = yield from self.build_side(CANDIDATE_SIDE, line.commits[-1])
-        while passes == 0 or (passes < PASSES and time.monotonic() < deadline):
-            # The first pass checks all workloads, to know all that fail.
-            checks = yield from self.verify_side(side, passes, stop_at_failure=passes > 0)
-            failing = {check.workload.name: check.workload for check in checks.checks if not check.passed}
-            if failing:
-                size = partial(count_operations, self.bench.target)
-                self.workloads = sorted(failing.values(), key=size)[:MOST_FAILING_WORKLOADS]
-                repeated = yield from self.verify_side(side, passes + 1)
-                if repeated.first_failure is None:  # It fails only after calls of other workloads.
-                    self.workloads = all_workloads
-            if failing or not checks.is_right:  # Not right, no failure: it accepts no workload.
-                return None
-            passes += 1
-        times = "once" if passes == 1 else f"{passes} times over"
-        why = f"right on all {len(all_workloads)} workloads, {times}"
-        self.memory.append(_gate_probe(line, why, (1.0,) * passes))
-        bad_end = f"the bad end ({line.commits[-1].short_commit})"
-        return SearchEnd("no_regression", f"not reproduced: {bad_end} is {why}")
-
-
 SKIP, NOT_RUN, NOT_FOUND = 125, 126, 127
 """Exit codes: the command cannot judge; cannot start; is not found."""
-COMMAND_LIMIT_S = 600.0
-"""Time limit of the command on a commit, unless the user sets one."""
+COMMAND_LIMIT_S = 600.0  # Time limit of the command on a commit, unless the user sets one.
 
 
 @dataclass
@@ -345,22 +320,20 @@ class CommandProbe(Prober):
         """A sentence on the submodules that the worktree lacks; empty if it lacks none."""
         return self.worktree.describe_empty_submodules()
 
-    def ask_gate(self, line: CommitLine) -> GateResult:
+    def ask_gate(self, line: CommitLine) -> Waiting[SearchEnd | None]:
         """Run the command on the good end before a new search. Raises WorkFailed if it cannot run:
         a missing program would make every commit bad."""
         good = line.good
         if not self.memory.probes():
             completed = yield from self._run(good)
-            by_hand = f"git worktree add TRY {good.short_commit}; cd TRY; {shlex.join(self.command)}"
+            by_hand = f"by hand: git worktree add TRY {good.short_commit}; cd TRY; {shlex.join(self.command)}"
             problem = f"at the good end, {good.short_commit}"
             if completed.code in (NOT_RUN, NOT_FOUND):
                 reason = f"exit {completed.code}{_last_error_line(completed)}"
-                why = f"the command cannot be run {problem}: {reason}"
-                raise WorkFailed(why, hint=f"try it by hand: {by_hand}")
+                raise WorkFailed(f"the command cannot be run {problem}: {reason}", hint=f"try it {by_hand}")
             if completed.timed_out:
                 why = f"the command did not end {problem}: killed after {self.limit_s:g} s"
-                hint = f"--probe-limit-s SECONDS, if it takes longer; by hand: {by_hand}"
-                raise WorkFailed(why, hint=hint)
+                raise WorkFailed(why, hint=f"--probe-limit-s SECONDS, if it takes longer; {by_hand}")
         return None
 
     def observe(self, candidate: Candidate, count: int, against: Candidate) -> Observing:
@@ -376,7 +349,7 @@ class CommandProbe(Prober):
             values.append(float(completed.code == 0))
         return tuple(values)
 
-    def _run(self, candidate: Candidate) -> Generator[Tick, None, Completed]:
+    def _run(self, candidate: Candidate) -> Waiting[Completed]:
         """Run the command on a commit; as in a shell, a program that does not exist gives 127."""
         check_out(self.worktree, candidate)
         folder = self.worktree.target

@@ -7,18 +7,19 @@ while all these files are unchanged (`known_builds`).
 
 import ast
 import functools
+import itertools
 import os
 import platform
 import re
 import shutil
 import time
 import warnings
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from loop.base.documents import content_hash, hash_files, sums, to_json
-from loop.base.processes import Completed, Tick, child_environment, run
+from loop.base.processes import Completed, Waiting, child_environment, run
 from loop.builds import known_builds
 from loop.builds.known_builds import ENGLISH_MESSAGES, LIBRARY, BuildRecord, FileStates, file_states
 from loop.machine.machine import compiler_version, processor_identity
@@ -66,10 +67,8 @@ class BuildFailed(Exception):
 def how_to_install(compiler: str) -> str:
     """Advice for a compiler that is not installed."""
     name = Path(compiler).name
-    install = f"install {name}"
-    if name in KNOWN_COMPILERS:
-        install += f" (Debian and Ubuntu: `apt-get install {PACKAGE_BY_COMPILER.get(name, name)}`)"
-    return f"{install}, or name another compiler in target.yaml"
+    package = f" (Debian and Ubuntu: `apt-get install {PACKAGE_BY_COMPILER.get(name, name)}`)"
+    return f"install {name}{package if name in KNOWN_COMPILERS else ''}, or name another compiler in target.yaml"
 
 
 def compiler_failure(completed: Completed, verb: str) -> BuildFailed:
@@ -77,7 +76,7 @@ def compiler_failure(completed: Completed, verb: str) -> BuildFailed:
     message = first_error(completed.errors) or first_error(completed.output)
     message = message or f"{completed.command[0]} could not {verb} the sources ({completed.ending})"
     hints = [hint for text, hint in HINT_BY_MESSAGE.items() if text in completed.errors]
-    hint = next(iter(hints), "mend the line named above, then run the same command again")
+    hint = (*hints, "mend the line named above, then run the same command again")[0]
     if completed.timed_out:
         message = f"the compiler was {completed.ending}"
         hint = "raise `limit_s` of the step, or simplify the source"
@@ -162,17 +161,12 @@ def _named_paths(file: str, search_folders: Iterable[str], folder: Path) -> Iter
     yield from (os.path.join(start, text) for text in texts for start in (file_folder, ""))
 
 
-def _parse(content: bytes) -> ast.Module:
-    """Syntax tree of Python code, without the warnings on it. Raises as `ast.parse`."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return ast.parse(content)
-
-
 def _parse_file(path: Path) -> ast.Module:
     """Syntax tree of a file; empty if the file cannot be parsed."""
     try:
-        return _parse(path.read_bytes())
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return ast.parse(path.read_bytes())
     except (OSError, SyntaxError, ValueError, RecursionError):
         return ast.Module([], [])
 
@@ -185,9 +179,16 @@ def build_python(name: str, variant: PythonVariant, folder: Path, cache: Path) -
         raise BuildFailed(f"{error.filename}: {error.strerror}", "see who else writes there", "") from error
     if not contents:
         raise BuildFailed(f"{variant.module}: no such file", f"it is named in {folder / 'target.yaml'}", "")
-    for file, content in contents.items():
-        if file.endswith(".py"):
-            _require_python(file, content)
+    for file in (file for file in contents if file.endswith(".py")):
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                ast.parse(contents[file])
+        except SyntaxError as error:
+            line = f"{file}:{error.lineno or 1}:{error.offset or 1}: {error.msg}"
+            raise BuildFailed(line, "mend the line named above", f"{line}\n{error.text or ''}") from error
+        except (ValueError, RecursionError) as error:
+            raise BuildFailed(f"{file}: {error}", "Python cannot read it", "") from error
     build_id = _python_build_id(contents)
     if python_copy := find_python_copy(name, build_id, cache):
         return python_copy
@@ -199,17 +200,6 @@ def build_python(name: str, variant: PythonVariant, folder: Path, cache: Path) -
         is_stored = functools.partial(find_python_copy, name, build_id, cache)
         known_builds.move_folder(temporary_folder, cache / build_id, is_stored)
     return _python_build(name, build_id, cache, len(contents), cached=False)
-
-
-def _require_python(file: str, content: bytes) -> None:
-    """Raise BuildFailed, with the line, for a file that Python cannot parse."""
-    try:
-        _parse(content)
-    except SyntaxError as error:
-        line = f"{file}:{error.lineno or 1}:{error.offset or 1}: {error.msg}"
-        raise BuildFailed(line, "mend the line named above", f"{line}\n{error.text or ''}") from error
-    except (ValueError, RecursionError) as error:
-        raise BuildFailed(f"{file}: {error}", "Python cannot read it", "") from error
 
 
 def find_python_copy(name: str, build_id: str, cache: Path) -> Build | None:
@@ -246,23 +236,20 @@ def _python_build(name: str, build_id: str, cache: Path, file_count: int, *, cac
 def has_same_statements(first: Path, second: Path) -> bool:
     """True if two folders of Python files differ only in comments, docstrings and spacing."""
 
-    def normal_form(path: Path) -> object:
-        """The syntax tree of a Python file without docstrings; the bytes of any other file."""
-        if path.suffix != ".py":
-            return path.read_bytes()
-        tree = _parse_file(path)
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Module | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-                statement = node.body[0] if node.body else None
-                if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
-                    node.body.remove(statement)
-        return ast.dump(tree)
+    def normal_forms(folder: Path) -> dict[Path, object]:
+        """Path of each file to its syntax tree without docstrings; of other files than Python's to its bytes."""
+        forms = dict[Path, object]()
+        for path in (path for path in folder.rglob("*") if path.is_file()):
+            tree = _parse_file(path) if path.suffix == ".py" else ast.Module([], [])
+            for node in ast.walk(tree):
+                if isinstance(node, ast.Module | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                    statement = node.body[0] if node.body else None
+                    if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
+                        node.body.remove(statement)
+            forms[path.relative_to(folder)] = ast.dump(tree) if path.suffix == ".py" else path.read_bytes()
+        return forms
 
-    forms = []
-    for folder in (first, second):
-        files = [path for path in folder.rglob("*") if path.is_file()]
-        forms.append({path.relative_to(folder): normal_form(path) for path in files})
-    return forms[0] == forms[1]
+    return normal_forms(first) == normal_forms(second)
 
 
 SCAN_LIMIT_S = 60.0
@@ -296,13 +283,11 @@ class ScannedSources:
     identity: str
     """Hash of files, recipe, compiler version, and of the processor if a flag says `native`."""
     framework_headers: tuple[str, ...]
-    files: tuple[str, ...]
-    """The files inside the variant's folder, relative to it."""
-    files_read: tuple[str, ...]
-    """All files, as the compiler names them."""
+    files: tuple[str, ...]  # The files inside the variant's folder, relative to it.
+    files_read: tuple[str, ...]  # All files, as the compiler names them.
 
 
-def scan_sources(variant: Buildable, folder: Path, include: Path) -> Generator[Tick, None, ScannedSources]:
+def scan_sources(variant: Buildable, folder: Path, include: Path) -> Waiting[ScannedSources]:
     """The files from which a variant would be built: of compiled code by its preprocessor, of Python by its
     imports. Raises BuildFailed if the compiler, a source or a header is missing."""
     if isinstance(variant, PythonVariant):
@@ -310,7 +295,7 @@ def scan_sources(variant: Buildable, folder: Path, include: Path) -> Generator[T
         return ScannedSources(hash_files((folder / file for file in files), folder), (), files, files)
     compiler = variant.build.compiler
     version = compiler_version(compiler)
-    if version is None and shutil.which(compiler) is not None:
+    if version is None and shutil.which(compiler):
         raise BuildFailed(f"{compiler} is there and does not run", f"see what `{compiler} --version` says", "")
     if version is None:
         message = f"{compiler}: no such compiler on the PATH"
@@ -318,8 +303,7 @@ def scan_sources(variant: Buildable, folder: Path, include: Path) -> Generator[T
     for source in variant.sources:
         if not (folder / source).is_file():
             raise BuildFailed(f"{source}: no such source file", f"it is named in {folder / 'target.yaml'}", "")
-    command = [compiler, *variant.build.flags, f"-I{include}", "-M", *variant.sources]
-    note = "reading the sources"
+    command, note = [compiler, *variant.build.flags, f"-I{include}", "-M", *variant.sources], "reading the sources"
     completed = yield from run(command, cwd=folder, limit_s=SCAN_LIMIT_S, env=ENGLISH_MESSAGES, note=note)
     if not completed.succeeded:
         raise compiler_failure(completed, "read")
@@ -337,10 +321,10 @@ def scan_sources(variant: Buildable, folder: Path, include: Path) -> Generator[T
         except OSError as error:
             hint = "it may have been replaced just now; its name has to be UTF-8 text"
             raise BuildFailed(f"{file}: the compiler read it, we cannot: {error.strerror}", hint, "") from error
-    parts = [text for pair in sorted(hashes) for text in pair]
-    digest = content_hash("\0".join([*parts, *_recipe_words(variant, folder), version]))[:32]
+    parts = [*itertools.chain(*sorted(hashes)), *_recipe_words(variant, folder), version]
     headers = tuple(file for file in files_read if FRAMEWORK_HEADER.search(file))
-    return ScannedSources(digest, headers, tuple(sorted(own_files)), tuple(files_read))
+    own_names = tuple(sorted(own_files))
+    return ScannedSources(content_hash("\0".join(parts))[:32], headers, own_names, tuple(files_read))
 
 
 def _recipe_words(variant: CAbiVariant, folder: Path) -> list[str]:
@@ -384,7 +368,7 @@ def _make_build(name: str, record: BuildRecord, cache: Path, *, cached: bool, no
     return Build(
         variant=name,
         build_id=record.build_id,
-        library=str(record.folder(cache) / LIBRARY),
+        library=str(cache / record.recipe / record.build_id / LIBRARY),
         seconds=record.seconds,
         cached=cached,
         compiler=record.compiler,
@@ -422,7 +406,7 @@ class FileChanged(Exception):
 
 def build(
     name: str, variant: Buildable, folder: Path, *, cache: Path, include: Path, limit_s: float
-) -> Generator[Tick, None, Build]:
+) -> Waiting[Build]:
     """Build a variant, or find its build in the cache. `limit_s`: time limit of the compiler, in seconds. Tries
     again if a file changes meanwhile. Raises BuildFailed with the first error's file and line."""
     if isinstance(variant, PythonVariant):
@@ -434,7 +418,7 @@ def build(
         try:
             with known_builds.new_folder(cache) as output:
                 record = yield from _compile_into(output, variant, folder, sources, include, limit_s)
-                place = record.folder(cache)
+                place = cache / record.recipe / record.build_id
                 is_stored = functools.partial(known_builds.read_record, place)
                 is_repaired = known_builds.move_folder(output, place, is_stored)
         except FileChanged as changed:
@@ -448,7 +432,7 @@ def build(
 
 def _compile_into(
     output: Path, variant: CAbiVariant, folder: Path, sources: ScannedSources, include: Path, limit_s: float
-) -> Generator[Tick, None, BuildRecord]:
+) -> Waiting[BuildRecord]:
     """Compile a library into folder `output`, with its log and its record. The build id is known only afterwards,
     so the library is linked with a placeholder of equal length, which it then replaces. The placeholder is a hash
     of contents, so two clones link identical bytes. Raises BuildFailed, or FileChanged for a source."""

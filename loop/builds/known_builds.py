@@ -10,7 +10,7 @@ import os
 import re
 import shutil
 import stat
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from loop.base.documents import content_hash, sums
 from loop.base.errors import LoopError, WorkFailed, remark_once
 from loop.base.locks import locked_temporary_folder
 from loop.base.places import explain_foreign_access
-from loop.base.processes import Tick, run
+from loop.base.processes import Waiting, run
 from loop.model.base import Model
 from loop.model.target import CAbiVariant
 
@@ -78,12 +78,8 @@ def file_states(paths: Iterable[str], folder: Path, output: Path) -> FileStates:
                 name = os.path.relpath(name, own_folder)
         if name not in states:
             states[name] = file_state(os.path.join(folder, name))
-
-    def order(name: str) -> tuple[bool, bool]:
-        _, fields = states[name]
-        return os.path.isabs(name), fields is None
-
-    return {name: states[name] for name in sorted(states, key=order)}
+    names = sorted(states, key=lambda name: (os.path.isabs(name), states[name][1] is None))
+    return {name: states[name] for name in names}
 
 
 def is_below(path: str, folder: str) -> bool:
@@ -149,11 +145,9 @@ def _flag_values(flags: Iterable[str], names: tuple[str, ...]) -> list[str]:
     """Values of these flags, joined to the flag or in the next word."""
     values, previous_flag = [], ""
     for flag in flags:
-        if previous_flag in names:
-            values.append(flag)
+        values += [flag] if previous_flag in names else []
         name = next((name for name in names if flag.startswith(name)), "")
-        if name and flag not in names:
-            values.append(flag.removeprefix(name))
+        values += [flag.removeprefix(name)] if name and flag not in names else []
         previous_flag = flag
     return values
 
@@ -175,7 +169,7 @@ def compiler_paths(compiler: str) -> list[str]:
     return paths
 
 
-def loaded_libraries(library: Path) -> Generator[Tick, None, list[str]]:
+def loaded_libraries(library: Path) -> Waiting[list[str]]:
     """Paths of the libraries that the loader would load with this one; empty without `ldd`."""
     if shutil.which("ldd") is None:
         return []
@@ -217,10 +211,6 @@ class BuildRecord(Model):
     """Files that the tools read, and `shadowing_paths`; relative to the variant's folder."""
     libraries_loaded: FileStates
     """Libraries that the loader would load, by absolute path."""
-
-    def folder(self, cache: Path) -> Path:
-        """The folder of the build in the cache."""
-        return cache / self.recipe / self.build_id
 
 
 def read_record(folder: Path, base: Path | None = None) -> BuildRecord | None:

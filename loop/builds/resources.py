@@ -147,28 +147,23 @@ def parse_report(log: str) -> tuple[KernelResources, ...]:
     Includes device functions that have a stack frame or spill."""
     kernels: dict[tuple[str, str], KernelResources] = {}
     architecture = entry = function = ""
-
-    def update_kernel(symbol: str, **fields: int) -> None:
-        """Set fields of a kernel or device function; nothing before the log names an architecture."""
-        if architecture:
-            key = (architecture, symbol)
-            names = {"symbol": symbol, "name": symbol, "architecture": architecture}
-            kernel = kernels.get(key) or KernelResources(**names, entry=False)
-            kernels[key] = kernel.model_copy(update=fields)
-
     for line in log.splitlines():
+        symbol, fields = "", dict[str, int]()
         if match := KERNEL_LINE.match(line):
             architecture, entry = match["architecture"], match["symbol"]
-            update_kernel(entry, entry=True)
+            symbol, fields = entry, {"entry": True}
         elif match := FUNCTION_LINE.match(line):
             function = match["symbol"]
         elif match := STACK_LINE.match(line):
             stack, stores, loads = (int(match[name]) for name in ("stack", "stores", "loads"))
-            update_kernel(function, stack_bytes=stack, spill_stores=stores, spill_loads=loads)
+            symbol, fields = function, {"stack_bytes": stack, "spill_stores": stores, "spill_loads": loads}
         elif match := REGISTERS_LINE.match(line):
-            shared = SHARED_BYTES.search(line)
-            registers = int(match["registers"])
-            update_kernel(entry, registers=registers, shared_bytes=int(shared[1]) if shared else 0)
+            shared, registers = SHARED_BYTES.search(line), int(match["registers"])
+            symbol, fields = entry, {"registers": registers, "shared_bytes": int(shared[1]) if shared else 0}
+        if fields and architecture:
+            names = {"symbol": symbol, "name": symbol, "architecture": architecture}
+            kernel = kernels.get((architecture, symbol)) or KernelResources(**names, entry=False)
+            kernels[architecture, symbol] = kernel.model_copy(update=fields)
     return tuple(kernel for kernel in kernels.values() if kernel.entry or kernel.stack_bytes or kernel.spill_bytes)
 
 

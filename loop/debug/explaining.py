@@ -3,11 +3,11 @@
 import math
 import random
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
 
-from loop.base.processes import Tick
+from loop.base.processes import Waiting
 from loop.debug.probing import HANG_S, NOTHING_WRONG, BudgetSpent, FailureProber, find_failures
 from loop.debug.rules import Case, RuleSearch
 from loop.gate.verify import Job, WhichCalls, verify
@@ -18,18 +18,15 @@ from loop.model.workloads import count_operations, is_supported
 from loop.report.findings import describe_location
 from loop.steps.context import Context, NoArguments, Result, RunningAction
 
-REPEATS = 4
-"""Fresh processes that repeat the calls on all threads, to show a data race."""
+REPEATS = 4  # Fresh processes that repeat the calls on all threads, to show a data race.
 MAX_ELEMENTS = 1 << 20
 """Most elements of an output compared with known faults; each fault costs a float64 reference."""
-ENOUGH_ERRORS = 64
-"""Wrong elements that are enough to identify a known fault."""
+ENOUGH_ERRORS = 64  # Wrong elements that are enough to identify a known fault.
 MAX_COMPARED = 2
 """Workloads that a known fault has to explain, because one alone may fit by chance."""
 MAX_NAMED = 3
 """Most known faults that a message names. If more explain only the wrong elements, none of them is named."""
-MIN_OPERATIONS = 1 << 18
-"""Operations that a fresh workload may have in any case."""
+MIN_OPERATIONS = 1 << 18  # Operations that a fresh workload may have in any case.
 ZEROS_FAULT = "nothing were computed (zeros)"
 """Name of the fault that explains an all-zero output best, before a zeroed input."""
 TEXT_BY_GATE_CAUSE = {
@@ -66,7 +63,7 @@ def explain(context: Context, arguments: NoArguments) -> RunningAction[DebugOutp
     return Result(DebugOutput(ok=True, message=message, explanations=tuple(explanations)), idle=not explanations)
 
 
-def _explain_failure(prober: FailureProber) -> Generator[Tick, None, Explanation]:
+def _explain_failure(prober: FailureProber) -> Waiting[Explanation]:
     """Try explanations in order: calls, layout, threads, known faults, then a rule on workloads."""
     causes = {check.cause for check in prober.failures}
     gate_cause = next((text for cause, text in TEXT_BY_GATE_CAUSE.items() if cause in causes), "")
@@ -87,7 +84,7 @@ def _explain_failure(prober: FailureProber) -> Generator[Tick, None, Explanation
     return Explanation(variant=prober.side.name, cause=cause, as_if=faults, rule=rule, held=predicted, **place)
 
 
-def _find_call_cause(prober: FailureProber, known_cause: str) -> Generator[Tick, None, str]:
+def _find_call_cause(prober: FailureProber, known_cause: str) -> Waiting[str]:
     """A sentence if threads or chance cause the failure; else `known_cause`, also without time. That is what
     verification says of calls or layouts, or empty. It may be wrong: threads that begin late in a first call hide
     a race there. On a CPU the first calls run on one thread, so threads cannot matter."""
@@ -120,7 +117,7 @@ def _find_call_cause(prober: FailureProber, known_cause: str) -> Generator[Tick,
     return known_cause or (AT_TIMES_ON_THREADS.format(threads) if has_threads else AT_TIMES_AFTER_CALLS)
 
 
-def _match_known_faults(prober: FailureProber) -> Generator[Tick, None, tuple[str, ...]]:
+def _match_known_faults(prober: FailureProber) -> Waiting[tuple[str, ...]]:
     """Known faults, in words, that each explain the wrong outputs of all compared workloads; empty if none does,
     or without time. Faults that explain every element are preferred to those that explain the wrong ones only,
     which count if they are at most `MAX_NAMED`. If an output of zeros explains it, other faults that give zeros do
@@ -148,7 +145,7 @@ def _match_known_faults(prober: FailureProber) -> Generator[Tick, None, tuple[st
     return (*faults[:-1], f"{faults[-1]}, where it is wrong") if 0 < len(faults) <= MAX_NAMED else ()
 
 
-def _find_rule(prober: FailureProber) -> Generator[Tick, None, tuple[str, int]]:
+def _find_rule(prober: FailureProber) -> Waiting[tuple[str, int]]:
     """The rule that predicted enough fresh workloads, and how many; ("", 0) without one. A workload that passes is
     tried again with other values, because it may be right by chance. The search starts from the session's checks.
     Sizes: up to twice the largest tried one. Work: up to four times that of the smallest failing check, or
@@ -172,7 +169,7 @@ def _find_rule(prober: FailureProber) -> Generator[Tick, None, tuple[str, int]]:
         workload = prober.build_workload(case)
         return count_operations(target, workload) <= most_work and is_supported(side, workload)
 
-    def fails(case: Case, seed_shifts: Sequence[int]) -> Generator[Tick, None, bool | None]:
+    def fails(case: Case, seed_shifts: Sequence[int]) -> Waiting[bool | None]:
         """Whether a case fails with the values of any of these seeds; None: it fails otherwise."""
         for shift in seed_shifts:
             outcome = yield from prober.ask_gate(case, shift)

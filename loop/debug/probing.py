@@ -2,13 +2,13 @@
 
 import math
 import time
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Iterable
 from contextlib import closing
 from dataclasses import replace
 from typing import cast
 
 from loop.base.errors import WorkFailed
-from loop.base.processes import Tick
+from loop.base.processes import Waiting
 from loop.calls.call import LibraryTerms
 from loop.debug.rules import Case
 from loop.gate.kernel import build_sides, usual_dtype
@@ -21,14 +21,11 @@ from loop.model.workloads import expand_sets, explain_unsupported, format_entry,
 from loop.steps.context import Context, NoArguments, Result, RunningAction
 from loop.workers.bench import KeptWorker, Side
 
-HANG_S = 5.0
-"""Seconds after which a probe counts as hung; small workloads take milliseconds."""
-MOST_PROBES = 200
-"""Most workloads that one search tries."""
-MIN_ERRORS = 8
-"""Fewest wrong elements that show a pattern."""
+HANG_S = 5.0  # Seconds after which a probe counts as hung; small workloads take milliseconds.
+MOST_PROBES = 200  # Most workloads that one search tries.
+MIN_ERRORS = 8  # Fewest wrong elements that show a pattern.
 NOTHING_WRONG = "no variant failed a check: no cause to look for"
-Fails = Callable[[Case], Generator[Tick, None, bool]]
+Fails = Callable[[Case], Waiting[bool]]
 """Tries a case, and returns whether the variant fails on it."""
 
 
@@ -57,12 +54,11 @@ class FailureProber:
         self.bench, self.side, self.deadline = context.bench, side, deadline
         self.signature, build = context.bench.target.signature, (side.name, side.build_id)
         parts = [part for output in outputs_of(context.finished, ChecksOutput) for part in output.variants]
-        parts = [part for part in parts if (part.variant, part.build_id) == build]
-        self.checks = [check for part in parts for check in part.checks]
+        own_parts = [part for part in parts if (part.variant, part.build_id) == build]
+        self.checks = [check for part in own_parts for check in part.checks]
         """All checks of the variant in this session, in the order of the verifications."""
         kinds = [failure_kind(check) for check in self.checks if not check.passed]
-        self.kind = max(kinds, key=kinds.count)
-        """The kind of failure, by `failure_kind`."""
+        self.kind = max(kinds, key=kinds.count)  # The kind of failure, by `failure_kind`.
         self.failures = [check for check in self.checks if failure_kind(check) == self.kind]
         """Checks that show this kind of failure, in the order in which they were made."""
 
@@ -72,15 +68,12 @@ class FailureProber:
             kinds = check.inputs != "contiguous", check.workload.values != "normal", check.wrong < MIN_ERRORS
             return *kinds, abs(wrong_share - 0.5), -check.total
 
-        self.start_check = min(
-            self.failures,
-            key=lambda check: (check.inputs != "contiguous", math.prod(check.workload.sizes.values())),
-        )
+        by_size = sorted(self.failures, key=lambda check: math.prod(check.workload.sizes.values()))
+        self.start_check = min(by_size, key=lambda check: check.inputs != "contiguous")
         """The smallest check with this kind of failure, where a search begins."""
         self.clearest_check = min(self.failures, key=unevenness)
         """The check with the most even split of right and wrong elements: it shows their pattern best."""
-        self.seed = self.start_check.workload.base_seed
-        """Base seed of all probes."""
+        self.seed = self.start_check.workload.base_seed  # Base seed of all probes.
         self.outcomes: dict[frozenset[tuple[str, Scalar]], ProbeOutcome] = {}
         """Case and shift of its seed to the gate's answer."""
         self.probe_count = 0
@@ -94,9 +87,7 @@ class FailureProber:
     def classify(self, check: Check) -> ProbeOutcome:
         """`fails`: the check shows this kind of failure; `other`: another kind; or `passes`."""
         kind = failure_kind(check)
-        if not kind:
-            return "passes"
-        return "fails" if kind == self.kind else "other"
+        return "passes" if not kind else "fails" if kind == self.kind else "other"
 
     def begin_process(self, threads: int | None = None) -> None:
         """Make later calls in a new process with this many threads; None: as in verification."""
@@ -113,7 +104,7 @@ class FailureProber:
         entry = {name: value for name, value in case.items() if name != "inputs" and value != "none"}
         return make_workload(self.bench.target, entry, self.start_check.workload.dtype, self.seed + seed_shift)
 
-    def ask_gate(self, case: Case, seed_shift: int = 0) -> Generator[Tick, None, ProbeOutcome]:
+    def ask_gate(self, case: Case, seed_shift: int = 0) -> Waiting[ProbeOutcome]:
         """The gate's answer on a case, cached. Raises BudgetSpent if the budget is used up."""
         key = frozenset({**case, "shift": seed_shift}.items())
         if key not in self.outcomes:
@@ -122,7 +113,7 @@ class FailureProber:
             self.outcomes[key] = self.classify((yield from self.check(case, seed_shift)))
         return self.outcomes[key]
 
-    def check(self, case: Case, seed_shift: int = 0) -> Generator[Tick, None, Check]:
+    def check(self, case: Case, seed_shift: int = 0) -> Waiting[Check]:
         """Check a case now, without the cache or the budget. A size that the variant, the generator or the
         reference does not take gives a check with status `refused`."""
         workload = self.build_workload(case, seed_shift)
@@ -139,7 +130,7 @@ class FailureProber:
         self.failures += [check] if self.classify(check) == "fails" else []
         return check
 
-    def find_wrong_calls(self, check: Check, threads: int | None) -> Generator[Tick, None, WhichCalls]:
+    def find_wrong_calls(self, check: Check, threads: int | None) -> Waiting[WhichCalls]:
         """Repeat a check in a new process: which of its calls are wrong. `all` if they give no output, or outputs
         that are wrong together. `threads`: as for `begin_process`. Raises BudgetSpent, also if a call hangs."""
         if self.is_spent:
@@ -151,13 +142,11 @@ class FailureProber:
             return "all"
         if repeat.status == "hung":
             raise BudgetSpent
-        if repeat.passed:
-            return "none"
         which = {calls.which for calls in self._checker.wrong_calls.values()} - {"none"}
-        return which.pop() if which else "all"
+        return "none" if repeat.passed else (*which, "all")[0]
 
 
-def find_failures(context: Context) -> Generator[Tick, None, list[FailureProber]]:
+def find_failures(context: Context) -> Waiting[list[FailureProber]]:
     """A prober for each variant that this session's last checks found wrong; none if a control
     failed. Raises LoopError if a source was edited after it was checked."""
     last_by_action = {record.action: record for record in context.finished if record.output}
@@ -192,10 +181,10 @@ def smallest(context: Context, arguments: NoArguments) -> RunningAction[DebugOut
     return Result(DebugOutput(ok=True, message=message, smallest=tuple(answers)), idle=not answers)
 
 
-def _find_smallest(prober: FailureProber) -> Generator[Tick, None, Smallest]:
+def _find_smallest(prober: FailureProber) -> Waiting[Smallest]:
     """Shrink the failing workload, then confirm in a fresh process that the smallest one fails."""
 
-    def fails(case: Case) -> Generator[Tick, None, bool]:
+    def fails(case: Case) -> Waiting[bool]:
         """Whether the variant fails on this case; False without time."""
         return not prober.is_spent and (yield from prober.ask_gate(case)) == "fails"
 
@@ -220,13 +209,12 @@ def _find_smallest(prober: FailureProber) -> Generator[Tick, None, Smallest]:
     )
 
 
-def shrink(case: Case, signature: Signature, fails: Fails) -> Generator[Tick, None, Case]:
+def shrink(case: Case, signature: Signature, fails: Fails) -> Waiting[Case]:
     """Drop special values, layout and attributes, then lower each dimension; repeat until nothing changes.
     Dimensions that share a shorthand are first lowered together. Returns the last case for which `fails` returned
     True, else `case`; without shorthands."""
-    current: Case = {}
-    for name, value in case.items():  # Replace a shorthand by its dimensions.
-        current = {**current, **dict.fromkeys(signature.shorthand.get(name, (name,)), value)}
+    # A shorthand stands for its dimensions.
+    current: Case = {part: case[name] for name in case for part in signature.shorthand.get(name, (name,))}
     previous: Case = {}
     while current != previous:
         previous = current
@@ -242,12 +230,11 @@ def shrink(case: Case, signature: Signature, fails: Fails) -> Generator[Tick, No
     return current
 
 
-def _lower(case: Case, names: Iterable[str], fails: Fails) -> Generator[Tick, None, Case]:
+def _lower(case: Case, names: Iterable[str], fails: Fails) -> Waiting[Case]:
     """Lower dimensions to one common size, as far as the case still fails; returns the smallest
     that failed, or `case`. Doubles the size from 1, because small sizes are quick. Then bisection
     finds a failing size whose predecessor does not fail."""
-    low, high = 0, max(int(case[name]) for name in names)
-    size = 1
+    low, high, size = 0, max(int(case[name]) for name in names), 1
     while high - low > 1:
         smaller = {**case, **dict.fromkeys(names, size)}
         if (yield from fails(smaller)):
@@ -267,21 +254,17 @@ def components(context: Context, arguments: NoArguments) -> RunningAction[DebugO
         checked += parts
         unchecked_parts += reasons
     texts = [f"{part.component} of {part.variant} {part.outcome}" for part in checked]
-    return Result(
-        DebugOutput(
-            ok=True,
-            message="; ".join(texts + unchecked_parts) or NOTHING_WRONG,
-            not_exercised=tuple(unchecked_parts),
-            components=tuple(checked),
-            wrong=tuple(part.component for part in checked if part.checks.first_failure),
-        ),
-        idle=not checked,
+    output = DebugOutput(
+        ok=True,
+        message="; ".join(texts + unchecked_parts) or NOTHING_WRONG,
+        not_exercised=tuple(unchecked_parts),
+        components=tuple(checked),
+        wrong=tuple(part.component for part in checked if part.checks.first_failure),
     )
+    return Result(output, idle=not checked)
 
 
-def check_components(
-    context: Context, side: Side
-) -> Generator[Tick, None, tuple[list[ComponentChecks], list[str]]]:
+def check_components(context: Context, side: Side) -> Waiting[tuple[list[ComponentChecks], list[str]]]:
     """The checks of a variant's components, and sentences on those that could not be verified. A component with
     flags is a build of its own. One without a signature of its own computes the whole result: it is left out after
     another one failed."""
@@ -302,8 +285,8 @@ def check_components(
         assert isinstance(component_side.terms, LibraryTerms)
         terms = component_side.terms.replace(entry=component.entry_in(side.name))
         component_bench = bench.copy_for_component(component)
-        sets = component_bench.target.workloads
-        workloads = expand_sets(component_bench.target, sets, dtype, context.task.seed)
+        target = component_bench.target
+        workloads = expand_sets(target, target.workloads, dtype, context.task.seed)
         component_side = component_side.copy_as(f"{side.name} {name}", terms=terms)
         (checks,) = yield from verify(component_bench, [Job(component_side, workloads, layouts=False)])
         checked.append(ComponentChecks(component=name, variant=side.name, title=component.title, checks=checks))

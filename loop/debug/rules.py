@@ -17,8 +17,7 @@ Case = Mapping[str, Scalar]
 """Features of a call: sizes, attributes, `dtype`, `values`, `inputs` (layout)."""
 BLOCK_SIZES = (*range(2, 17), 20, 24, 32, 48, 64, 96, 100, 128, 192, 256, 512, 1024)
 """Block sizes of the rules on multiples, as in `W % 8 != 0`."""
-MAX_RULES = 40
-"""Most rules that are compared; the simplest are kept."""
+MAX_RULES = 40  # Most rules that are compared; the simplest are kept.
 MIN_DOUBT = 0.02
 """Smallest share of likelihood on both sides of a case that makes the case worth a try."""
 SIZES = (
@@ -26,16 +25,14 @@ SIZES = (
     *(100, 128, 129, 256, 257, 384, 512, 640),
 )
 """Sizes at which kernels often fail; random sizes are added."""
-DRAWN_CASES = 6
-"""Random cases drawn around each tried case."""
+DRAWN_CASES = 6  # Random cases drawn around each tried case.
 ENOUGH_PREDICTIONS, MIN_PREDICTIONS = 12, 6
 """Fresh cases in a row that a rule has to predict; the fewest if the budget ends the search."""
 COMPARISONS = {("!=", "=="): operator.ne, (">", "<="): operator.gt, ("<", ">="): operator.lt}
 """Sign of a comparison of two sizes, and its opposite, to the function."""
 JOINING_COST = 2.0
 """Cost of joining two rules by `and`, besides their own; `or` costs a little more."""
-MAX_COST = 9.0
-"""Highest cost of a reported rule, because a more complex rule may fit by chance."""
+MAX_COST = 9.0  # Highest cost of a reported rule, because a more complex rule may fit by chance.
 
 
 @dataclass(frozen=True)
@@ -43,12 +40,9 @@ class Rule:
     """A condition on a case; the variant is expected to fail where `holds` is true."""
 
     text: str
-    opposite: str
-    """The negated condition, in words."""
-    cost: float
-    """Complexity in bits: the prior probability of the rule is 2 ** -cost."""
-    holds: Callable[..., bool]
-    """Takes a case."""
+    opposite: str  # The negated condition, in words.
+    cost: float  # Complexity in bits: the prior probability of the rule is 2 ** -cost.
+    holds: Callable[..., bool]  # Takes a case.
     limits: tuple[tuple[str, int], ...] = ()
     """For rules with a threshold: the name of a size, and its limit."""
 
@@ -71,19 +65,14 @@ class RuleSearch:
         """`tried_cases`: cases, and whether each fails; `sizes`: dimension to its largest size; `may_try`: whether
         a case may be tried."""
         self.sizes, self.may_try, self.random = sizes, may_try, random_source
-        self.failing: list[Case] = []
-        self.passing: list[Case] = []
-        """Cases that passed; `failing` above has those that failed."""
-        for case, fails in tried_cases:
-            (self.failing if fails else self.passing).append(case)
+        tried = list(tried_cases)
+        self.failing: list[Case] = [case for case, fails in tried if fails]
+        self.passing: list[Case] = [case for case, fails in tried if not fails]
         self.seen = {frozenset(case.items()) for case in (*self.failing, *self.passing)}
-        self.untried: list[Case] = []
-        """Cases that wait to be tried."""
+        self.untried: list[Case] = []  # Cases that wait to be tried.
         self._queue_cases(self._propose_cases([*self.failing[:3], *self.passing[-2:]]))
-        self.rules = self._find_rules()
-        """Rules that explain every case, the simplest first."""
-        self.predicted = 0
-        """Fresh cases in a row that the leading rule has predicted."""
+        self.rules = self._find_rules()  # Rules that explain every case, the simplest first.
+        self.predicted = 0  # Fresh cases in a row that the leading rule has predicted.
 
     def next_case(self) -> Case | None:
         """The next case to try: one on which the likely rules differ; if there is none, one that tests the leading
@@ -214,8 +203,7 @@ class RuleSearch:
                 texts = (f"{name} == {size}", f"{name} != {size}")
                 yield Rule(*texts, cost, lambda case, n=name, s=size: case[n] == s)
             for limit in _limits_between({int(size) for size in values_by_name[name]}):
-                is_rounder = _is_round(limit - 1)
-                texts = (f"{name} >= {limit}", f"{name} < {limit}")
+                is_rounder, texts = _is_round(limit - 1), (f"{name} >= {limit}", f"{name} < {limit}")
                 if is_rounder:  # As `D > 512`.
                     texts = (f"{name} > {limit - 1}", f"{name} <= {limit - 1}")
                 cost = 1.5 if _is_round(limit) or is_rounder else 3.0

@@ -1,6 +1,6 @@
 """Profile each variant on its worst workload, and name its bottleneck by a decision tree."""
 
-from collections.abc import Collection, Generator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Annotated, TypeVar
@@ -9,7 +9,7 @@ from pydantic import Field
 
 from loop.base.errors import LoopError
 from loop.base.expressions import Expression, ExpressionError
-from loop.base.processes import Tick
+from loop.base.processes import Waiting
 from loop.model.base import Model
 from loop.model.dtypes import Dtype
 from loop.model.measurement import Build, Measurement, SpeedVerdict
@@ -25,8 +25,7 @@ from loop.steps.context import Context, Result, RunningAction
 from loop.timing.readiness import hold_device, ready_variants
 
 Rule = TypeVar("Rule", TreeRule, SeverityRule)
-SUFFICIENT_RATIO = 1.5
-"""Ratio to the baseline from which a call needs no further work."""
+SUFFICIENT_RATIO = 1.5  # Ratio to the baseline from which a call needs no further work.
 
 
 def first_match(
@@ -84,8 +83,7 @@ class Notes:
     facts: dict[str, Fact] = field(default_factory=dict)
     sources: dict[str, str] = field(default_factory=dict)
     """Fact to its source, if the source is not obvious."""
-    unknown: dict[str, str] = field(default_factory=dict)
-    """Fact to the reason why it is unknown."""
+    unknown: dict[str, str] = field(default_factory=dict)  # Fact to the reason why it is unknown.
     device_profile: DeviceProfile | None = None
     """One call as a GPU profiler recorded it; None without a profile."""
 
@@ -128,12 +126,10 @@ def make_profile(
 
 FACTS_IN_SENTENCE = ("device", "ratio", "time_us")
 """Facts left out of the table, because the sentence above it states them."""
-MOST_KERNELS = 4
-"""Most kernels of a call that the report shows."""
+MOST_KERNELS = 4  # Most kernels of a call that the report shows.
 ROOF_FACTS = ("flops_share", "bandwidth_share", "roof")
 """Facts that need a peak rate of the device."""
-COUNTER_FACTS = (*profiler.SHARES, "stall")
-"""Facts that only a GPU's hardware counters tell."""
+COUNTER_FACTS = (*profiler.SHARES, "stall")  # Facts that only a GPU's hardware counters tell.
 
 
 def describe_leaf(profile: Profile) -> tuple[Profile, str]:
@@ -141,11 +137,8 @@ def describe_leaf(profile: Profile) -> tuple[Profile, str]:
     ratio, time_us = profile.facts.get("ratio"), profile.facts.get("time_us")
     figures = [say.speedup_text(ratio)] if isinstance(ratio, float) else []
     figures += [say.latency(time_us)] if isinstance(time_us, float) else []
-    texts = {
-        "severity": profile.severity or "stop, it may be left alone",
-        "bottleneck": profile.bottleneck or "not decided",
-        "gain": profile.gain or "",
-    }
+    severity, bottleneck = profile.severity or "stop, it may be left alone", profile.bottleneck or "not decided"
+    texts = {"severity": severity, "bottleneck": bottleneck, "gain": profile.gain or ""}
     workload = f"{profile.workload} ({', '.join(figures)})" if figures else profile.workload
     return profile.model_copy(update=texts), workload
 
@@ -236,8 +229,7 @@ def percent(share: float | None) -> str:
 def total_lines(profiles: Sequence[Profile]) -> tuple[str, ...]:
     """A sentence for each profiled call: launches, kernels, total time."""
     lines = []
-    for profile in profiles:
-        call = profile.watched
+    for variant, call in ((profile.variant, profile.watched) for profile in profiles):
         if call is None:
             continue
         total_time = "" if call.us is None else f", {say.latency(call.us)} together"
@@ -246,7 +238,7 @@ def total_lines(profiles: Sequence[Profile]) -> tuple[str, ...]:
         parts += ["the first ones, for it may launch more"] if call.cut else []
         hidden = len(call.kernels) - MOST_KERNELS
         parts += [f"{say.count(hidden, 'more kernel')} not shown"] if hidden > 0 else []
-        lines.append(f"{profile.variant}, by {call.by}: {', '.join(parts)}")
+        lines.append(f"{variant}, by {call.by}: {', '.join(parts)}")
     return tuple(lines)
 
 
@@ -314,11 +306,10 @@ def profile(context: Context, arguments: ProfileTerms) -> RunningAction[ProfileO
 
 def _collect_facts(
     context: Context, measured: Measurement, build: Build | None, variant_count: int, roof: PeakRates
-) -> Generator[Tick, None, Notes]:
+) -> Waiting[Notes]:
     """Collect all facts about one variant on one workload. `variant_count`: variants that share the time limit."""
-    notes, bench = Notes(), context.bench
+    notes, bench, target, workload = Notes(), context.bench, context.bench.target, measured.workload
     notes.add({"device": bench.device, "ratio": measured.ratio, "time_us": measured.candidate_us})
-    target, workload = bench.target, measured.workload
     flops, moved_bytes = evaluate_work(target.flops, workload), evaluate_work(target.bytes, workload)
     facts, exceeded = roof.facts(flops, moved_bytes, measured.candidate_us * 1e-6)
     notes.add(facts)
@@ -327,18 +318,18 @@ def _collect_facts(
     if exceeded:
         why = f"it came to {exceeded} ({roof.source}): that roof is wrong, or the manifest counts too much"
     notes.explain_unknown(why, *ROOF_FACTS)
-    for name in ("flops", "bytes"):
-        notes.explain_unknown(f"the manifest declares no `{name}`", name)
+    notes.explain_unknown("the manifest declares no `flops`", "flops")
+    notes.explain_unknown("the manifest declares no `bytes`", "bytes")
     notes.explain_unknown("it needs `flops` and `bytes`", "intensity")
-    occupancy = find_occupancy(context, measured.variant, measured.workload)
+    occupancy = find_occupancy(context, measured.variant, workload)
     if occupancy is None:
         notes.add({"units": bench.threads if bench.device == "cpu" else None})
         notes.explain_unknown("the manifest declares no launch", "work_items", "slots", "units")
     else:
         slots = occupancy.units * occupancy.resident
-        launch_facts = {"work_items": occupancy.items, "units": occupancy.units, "slots": slots}
         # Only launches that the host code reported name their kernel.
         origin = "told by the host code" if occupancy.kernel else "declared in the manifest"
+        launch_facts = {"work_items": occupancy.items, "units": occupancy.units, "slots": slots}
         notes.add(launch_facts, f"the launch {origin}, on {occupancy.on}")
     variant = bench.compiled_variants([measured.variant]).get(measured.variant)
     if variant is None or build is None:
@@ -350,28 +341,25 @@ def _collect_facts(
         notes.explain_unknown(why or "no x86 listing", "vectorised", "vector_share")
     if bench.device == "cuda":
         side = bench.make_side(measured.variant, build)
-        device_profile, why = yield from profiler.profile_call(context, side, measured.workload, variant_count)
-        notes.device_profile = device_profile
-        if device_profile is not None:
-            longest = device_profile.kernels[0]
+        notes.device_profile, why = yield from profiler.profile_call(context, side, workload, variant_count)
+        if notes.device_profile is not None:
+            longest = notes.device_profile.kernels[0]
             counters: dict[str, Fact] = {fact: getattr(longest, fact) for fact in profiler.SHARES}
             counters["stall"] = next(iter(longest.stalls), None)
-            notes.add(counters, profiler.describe_source(device_profile))
-        notes.explain_unknown(why or "ncu gave no such counter", *COUNTER_FACTS)
-    else:
-        notes.explain_unknown("there is no GPU", *COUNTER_FACTS)
+            notes.add(counters, profiler.describe_source(notes.device_profile))
+    why_unknown = why or "ncu gave no such counter" if bench.device == "cuda" else "there is no GPU"
+    notes.explain_unknown(why_unknown, *COUNTER_FACTS)
     return notes
 
 
-def _peak_rates(context: Context, chosen: Sequence[Measurement], dtype: Dtype) -> Generator[Tick, None, PeakRates]:
+def _peak_rates(context: Context, chosen: Sequence[Measurement], dtype: Dtype) -> Waiting[PeakRates]:
     """Peak rates of the device for an element type; a processor's are measured now, on the largest working set of
     `chosen`. Rates that are unknown are None, and `source` says why."""
-    bench = context.bench
-    if bench.device == "cuda":
-        device = gpu_at_hand(context)
-        if device is None:
-            return PeakRates(source="no peak of this GPU is in the manifest")
+    bench, device = context.bench, gpu_at_hand(context)
+    if device is not None:
         return PeakRates(device.flops_per_s.get(dtype), device.bytes_per_s or None, device.source)
+    if bench.device == "cuda":
+        return PeakRates(source="no peak of this GPU is in the manifest")
     workloads = [measurement.workload for measurement in chosen if measurement.workload.dtype == dtype]
     largest = max(sum(tensor_bytes(bench.target, workload).values()) for workload in workloads)
     try:

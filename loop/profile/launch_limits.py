@@ -4,7 +4,6 @@ Rounding as in NVIDIA's occupancy calculator for compute capability 8.0 to 9.0.
 """
 
 import math
-from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 from pydantic import Field
@@ -22,18 +21,14 @@ from loop.report import format as say
 from loop.steps.context import Context, NoArguments, Result, RunningAction
 
 WARP = 32
-REGISTER_UNIT = 256
-"""Registers are allocated to a warp in units of this size."""
-WARP_UNIT = 4
-"""Resident warps come in multiples of four, one for each quarter of a multiprocessor."""
+REGISTER_UNIT = 256  # Registers are allocated to a warp in units of this size.
+WARP_UNIT = 4  # Resident warps come in multiples of four, one for each quarter of a multiprocessor.
 SHARED_UNIT, SHARED_RESERVED = 128, 1024
 """Allocation unit of shared memory in bytes, and bytes that the system reserves for each block."""
-THREADS_PER_BLOCK = 1024
-"""Most threads in a block on any GPU."""
+THREADS_PER_BLOCK = 1024  # Most threads in a block on any GPU.
 GRID_LIMITS = (2**31 - 1, 65535, 65535)
 """Most blocks along x, y, z (CUDA C++ programming guide, technical specifications)."""
-BLOCK_LIMITS = (1024, 1024, 64)
-"""Most threads of a block along x, y, z, from the same table."""
+BLOCK_LIMITS = (1024, 1024, 64)  # Most threads of a block along x, y, z, from the same table.
 
 
 Dim3 = tuple[int, int, int]
@@ -183,10 +178,10 @@ def make_occupancy(
         return None
     resident, limited_by = residency
     waves = items / (units * resident) if units * resident else 0.0
-    labels = {"variant": variant, "workload": workload, "on": on, "items": items, "units": units}
     figures = {"share": min(1.0, waves), "waves": waves, "used": waves / math.ceil(waves) if waves else 0.0}
-    limits = {"resident": resident, "limited_by": limited_by}
-    return Occupancy.model_validate({**labels, **limits, **figures, **fields})
+    figures |= {"items": items, "units": units, "resident": resident}
+    labels = {"variant": variant, "workload": workload, "on": on, "limited_by": limited_by}
+    return Occupancy.model_validate({**labels, **figures, **fields})
 
 
 def declared_occupancy(
@@ -197,31 +192,30 @@ def declared_occupancy(
     values = workload.formula_values
     if isinstance(device, int):
         values = {**values, "cores": device, "lanes": vector_lanes()}
-        items = evaluate_rounded_up(launch.blocks, values)
+
+    def rounded_up(formula: int | str) -> int:
+        return (
+            formula if isinstance(formula, int) else math.ceil(Expression.parse(formula).evaluate_number(values))
+        )
+
+    items = rounded_up(launch.blocks)
+    if isinstance(device, int):
         on, residency = say.count(device, "thread"), (1, "one piece a thread")
         return make_occupancy(name, workload.name, on, items, device, residency, at_hand=at_hand)
     formulas = {"registers": launch.registers, "shared memory": launch.shared_bytes}
-    declared = {name: formula for name, formula in formulas.items() if formula is not None}
-    amounts = {name: evaluate_rounded_up(formula, values) for name, formula in declared.items()}
-    threads, items = evaluate_rounded_up(launch.threads, values), evaluate_rounded_up(launch.blocks, values)
-    residency = count_resident_blocks(device, threads, amounts.get("registers"), amounts.get("shared memory"))
-    fields = {"at_hand": at_hand, "unknown": tuple(name for name in formulas if name not in declared)}
+    amounts = {name: rounded_up(formula) for name, formula in formulas.items() if formula is not None}
+    threads, registers = rounded_up(launch.threads), amounts.get("registers")
+    residency = count_resident_blocks(device, threads, registers, amounts.get("shared memory"))
+    fields = {"at_hand": at_hand, "unknown": tuple(name for name in formulas if name not in amounts)}
     return make_occupancy(name, workload.name, device.name, items, device.sms, residency, **fields)
-
-
-def evaluate_rounded_up(formula: int | str, values: Mapping[str, object]) -> int:
-    """The value of a formula, rounded up. Raises ExpressionError if it has no value."""
-    if isinstance(formula, int):
-        return formula
-    return math.ceil(Expression.parse(formula).evaluate_number(values))
 
 
 def parallelism(context: Context, arguments: NoArguments) -> RunningAction[ParallelismOutput]:
     """Compute how each reported or declared launch fills its device; works without a GPU. Fails if some launch
     does not fit its GPU."""
     yield from ()
-    target = context.bench.target
-    with_reports = {occupancy.variant for occupancy in _reported_occupancies(context)}
+    target, reported = context.bench.target, context.latest_output("kernel.resources", ResourcesOutput)
+    with_reports = {occupancy.variant for occupancy in reported.fillings} if reported else set()
     missing, occupancies = list[str](), list[Occupancy]()
     for name, variant in target.variants.items():
         if getattr(variant, "launch", None) is None and name not in with_reports:
@@ -253,9 +247,8 @@ def parallelism(context: Context, arguments: NoArguments) -> RunningAction[Paral
     message, hint = "; ".join(parts or missing[:1]) or "no variant declares its launch", None
     impossible = next((occupancy for occupancy in occupancies if occupancy.resident == 0), None)
     if impossible:
-        name = impossible.kernel or impossible.variant
-        on = f"{impossible.on} for {impossible.workload}"
-        message = f"{name} cannot be launched on {on}: {impossible.limited_by}"
+        place = f"{impossible.on} for {impossible.workload}: {impossible.limited_by}"
+        message = f"{impossible.kernel or impossible.variant} cannot be launched on {place}"
         hint = "fewer threads, registers or less shared memory a block"
     output = ParallelismOutput(
         ok=not impossible,
@@ -274,21 +267,15 @@ def find_occupancy(context: Context, name: str, workload: Workload) -> Occupancy
     bench, variant = context.bench, context.bench.target.variants[name]
     # Variants of Python and commands have no field `launch`.
     launch, device = getattr(variant, "launch", None), _gpu_for(context, variant)
-    if device is not None:
-        for occupancy in _reported_occupancies(context):
-            if (occupancy.variant, occupancy.workload, occupancy.on) == (name, workload.name, device.name):
-                return occupancy
+    reported = context.latest_output("kernel.resources", ResourcesOutput)
+    for occupancy in reported.fillings if reported else ():
+        place = (occupancy.variant, occupancy.workload, occupancy.on)
+        if device and place == (name, workload.name, device.name):
+            return occupancy
     if launch is None or (device is None and variant.device == "cuda"):
         return None
-    if device is None:
-        return declared_occupancy(name, launch, workload, bench.threads, at_hand=bench.device == "cpu")
-    return declared_occupancy(name, launch, workload, device, at_hand=device == gpu_at_hand(context))
-
-
-def _reported_occupancies(context: Context) -> Sequence[Occupancy]:
-    """Occupancies from launches that host code reported earlier in this session."""
-    reported = context.latest_output("kernel.resources", ResourcesOutput)
-    return reported.fillings if reported else []
+    is_at_hand = bench.device == "cpu" if device is None else device == gpu_at_hand(context)
+    return declared_occupancy(name, launch, workload, device or bench.threads, at_hand=is_at_hand)
 
 
 def _gpu_for(context: Context, variant: Variant) -> DeviceFacts | None:

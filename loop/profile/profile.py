@@ -5,7 +5,7 @@ import json
 import re
 import shutil
 import tempfile
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +13,7 @@ from statistics import fmean
 from typing import Any, Literal
 
 from loop.base.errors import LoopError, WorkFailed
-from loop.base.processes import Tick, run
+from loop.base.processes import Waiting, run
 from loop.base.stats import sum_if_all_known
 from loop.builds.build import first_error
 from loop.builds.known_builds import ENGLISH_MESSAGES
@@ -42,7 +42,7 @@ ARITHMETIC = re.compile(
 
 def compiler_report(
     bench: Bench, variant: CAbiVariant, limit_s: float
-) -> Generator[Tick, None, tuple[dict[str, int | float | None], str]]:
+) -> Waiting[tuple[dict[str, int | float | None], str]]:
     """Vectorisation facts from compiling a variant's sources to assembly; or no facts and the reason.
     `vectorised`: number of gcc's remarks, one for each place and vector width. `vector_share`: share of vector
     instructions in the floating-point arithmetic; None without such arithmetic."""
@@ -77,7 +77,7 @@ KernelRuns = tuple[tuple[KernelRun, ...], str]
 
 def observe_call(
     bench: Bench, side: Side, workload: Workload, mode: ObserveMode, limit_s: float, profiler: Sequence[str] = ()
-) -> Generator[Tick, None, tuple[tuple[Kernel, ...], str]]:
+) -> Waiting[tuple[tuple[Kernel, ...], str]]:
     """Make one profiled call in a worker of its own. Returns the kernels that the worker saw, and why the call
     failed, or empty. `mode`: see `Observe`. `profiler`: command line of a profiler that starts the worker."""
     note = f"watching {side.name} on {workload.name}"
@@ -99,8 +99,7 @@ def observe_call(
 NCU = "ncu"
 NCU_LIMIT_S = 40.0
 """Time limit in seconds, which includes the import of torch; few kernels take 2 to 4 s."""
-MOST_LAUNCHES = 40
-"""Most launches of a call that ncu measures."""
+MOST_LAUNCHES = 40  # Most launches of a call that ncu measures.
 TIME_COUNTER, REGISTER_COUNTER = "gpu__time_duration.sum", "launch__registers_per_thread"
 CONFLICT_COUNTER = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum"
 WAVEFRONT_COUNTER = "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum"
@@ -135,13 +134,11 @@ WAITS = {
 """Stall reason to what the warp waits for."""
 NOT_EVERYWHERE = frozenset({"gmma", "sleeping", "misc"})
 """Stall reasons that some GPUs have no counter for."""
-ISSUE_REASON = "selected"
-"""The same counter for warps that issue; needed for the total."""
+ISSUE_REASON = "selected"  # The same counter for warps that issue; needed for the total.
 STALL_COUNTERS = {reason: STALL_COUNTER.format(reason) for reason in (*WAITS, ISSUE_REASON)}
 OTHER_COUNTERS = (TIME_COUNTER, REGISTER_COUNTER, CONFLICT_COUNTER, WAVEFRONT_COUNTER)
 METRICS = (*OTHER_COUNTERS, *PERCENT_COUNTERS.values(), *STALL_COUNTERS.values())
-UNIT_NS = {"n": 1.0, "u": 1e3, "m": 1e6, "": 1e9}
-"""Unit prefix of seconds to nanoseconds."""
+UNIT_NS = {"n": 1.0, "u": 1e3, "m": 1e6, "": 1e9}  # Unit prefix of seconds to nanoseconds.
 NO_PERMISSION = "ERR_NVGPUCTRPERM"
 PERMISSION_HINT = (
     "let the driver give counters to all users (NVreg_RestrictProfilingToAdminUsers=0), or run as root; "
@@ -150,9 +147,7 @@ PERMISSION_HINT = (
 INSTALL_HINT = "it comes with the CUDA toolkit (nsight-compute): put its folder on the PATH"
 
 
-def read_counters(
-    bench: Bench, side: Side, workload: Workload, limit_s: float
-) -> Generator[Tick, None, KernelRuns]:
+def read_counters(bench: Bench, side: Side, workload: Workload, limit_s: float) -> Waiting[KernelRuns]:
     """Hardware counters of one call by ncu. An error becomes the reason in the result."""
     if shutil.which(NCU) is None:
         return (), f"there is no {NCU} on the PATH: {INSTALL_HINT}"
@@ -170,8 +165,8 @@ def read_counters(
     if NO_PERMISSION in text or NO_PERMISSION in call_error:
         return (), f"{NCU} may not read this GPU's counters ({NO_PERMISSION}): {PERMISSION_HINT}"
     errors = [line.partition("==ERROR==")[2].strip() for line in text.splitlines() if "==ERROR==" in line]
-    reasons = [*errors[:1], *([call_error] if call_error else [])]
-    return (), f"{NCU}: {'; '.join(reasons)}" if reasons else f"{NCU} saw no kernel in the call"
+    reasons = "; ".join(filter(None, (*errors[:1], call_error)))
+    return (), f"{NCU}: {reasons}" if reasons else f"{NCU} saw no kernel in the call"
 
 
 def read_log(text: str) -> tuple[KernelRun, ...]:
@@ -210,15 +205,14 @@ def read_log(text: str) -> tuple[KernelRun, ...]:
 
 SHARES = ("dram", "sm", "warps_active", "bank_conflicts")
 """Facts that a profiler gives as shares, 0 to 1."""
-MOST_STALLS = 3
-"""Most stall reasons that are kept of a kernel."""
+MOST_STALLS = 3  # Most stall reasons that are kept of a kernel.
 SHORTEST_LIMIT_S = 10.0
 """Shortest time limit in seconds of a profiler, however many variants there are."""
 
 
 def profile_call(
     context: Context, side: Side, workload: Workload, variant_count: int
-) -> Generator[Tick, None, tuple[DeviceProfile | None, str]]:
+) -> Waiting[tuple[DeviceProfile | None, str]]:
     """Profile of one call, by ncu, else by torch's profiler, else None; and why hardware counters are unknown:
     empty for ncu. `variant_count`: number of variants that share the step's time limit."""
     if side.kind == "command":
@@ -243,12 +237,10 @@ def device_profile(runs: Sequence[KernelRun], by: Literal["ncu", "torch's profil
         launches = [launch for launch in runs if launch.kernel == name]
         weights = [launch.us or 0.0 for launch in launches]
         shares = {fact: _mean([getattr(run, fact) for run in launches], weights) for fact in SHARES}
-        share_by_stall: dict[str, float] = {}
-        for reason in dict.fromkeys(reason for launch in launches for reason in launch.stalls):
-            share = _mean([launch.stalls.get(reason) for launch in launches], weights)
-            if share:
-                share_by_stall[reason] = share
-        longest_stalls = sorted(share_by_stall.items(), key=lambda item: -item[1])[:MOST_STALLS]
+        reasons = dict.fromkeys(reason for launch in launches for reason in launch.stalls)
+        stalls = [(reason, _mean([each.stalls.get(reason) for each in launches], weights)) for reason in reasons]
+        known_stalls = [(reason, share) for reason, share in stalls if share]
+        longest_stalls = sorted(known_stalls, key=lambda item: -item[1])[:MOST_STALLS]
         kernel = KernelRun(
             kernel=name,
             launches=len(launches),
@@ -277,13 +269,12 @@ def _mean(values: Sequence[float | None], weights: Sequence[float]) -> float | N
 
 def describe_source(profile: DeviceProfile) -> str:
     """Where facts about a call's longest kernel come from: `ncu, of add, 78% of the time of 2 kernels`."""
-    longest, count = profile.kernels[0], len(profile.kernels)
-    text = f"{profile.by}, of {longest.kernel}"
-    if count == 1:
-        return text
-    if not profile.us or longest.us is None:
-        return f"{text}, the first of {count} kernels"
-    return f"{text}, {longest.us / profile.us:.0%} of the time of {count} kernels"
+    longest, count, share = profile.kernels[0], len(profile.kernels), ""
+    if count > 1:
+        share = f", the first of {count} kernels"
+        if profile.us and longest.us is not None:
+            share = f", {longest.us / profile.us:.0%} of the time of {count} kernels"
+    return f"{profile.by}, of {longest.kernel}{share}"
 
 
 ROOF_SOURCE = Path(__file__).with_name("roof.c")
@@ -302,11 +293,9 @@ UNMEASURED = "the roof of this machine could not be measured"
 class PeakRates:
     """Peak rates of a device; None if unknown."""
 
-    flops_per_s: float | None = None
-    """Operations per second; a multiply-add counts as two."""
+    flops_per_s: float | None = None  # Operations per second; a multiply-add counts as two.
     bytes_per_s: float | None = None
-    source: str = ""
-    """Source of these rates, or why they are unknown."""
+    source: str = ""  # Source of these rates, or why they are unknown.
 
     def facts(
         self, flops: float | None, moved_bytes: float | None, seconds: float
@@ -331,12 +320,11 @@ class PeakRates:
         facts["roof"] = None
         if not exceeded and intensity is not None and self.flops_per_s and self.bytes_per_s:
             # Left of the roofline's ridge, bandwidth limits the call.
-            is_left = intensity * self.bytes_per_s < self.flops_per_s
-            facts["roof"] = "memory" if is_left else "compute"
+            facts["roof"] = "memory" if intensity * self.bytes_per_s < self.flops_per_s else "compute"
         return facts, " and ".join(exceeded)
 
 
-def measure_roof(folder: Path, dtype: Dtype, threads: int, working_set: int) -> Generator[Tick, None, PeakRates]:
+def measure_roof(folder: Path, dtype: Dtype, threads: int, working_set: int) -> Waiting[PeakRates]:
     """Measure a processor's rates with `threads` threads on `working_set` bytes, by a program that is compiled in
     `folder`. Repeats disturbed measurements; two-byte types run as float32, as few processors compute in them.
     Raises LoopError."""

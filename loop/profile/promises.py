@@ -1,12 +1,10 @@
 """Check the manifest's promises: sources that must not compile, and template instances."""
 
-import re
 import tempfile
-from collections.abc import Generator
 from pathlib import Path
 from typing import Literal
 
-from loop.base.processes import Tick, run, run_side_by_side
+from loop.base.processes import Waiting, run, run_side_by_side
 from loop.builds.build import first_error, how_to_install, linked_libraries
 from loop.builds.known_builds import ENGLISH_MESSAGES
 from loop.builds.resources import BINUTILS, read_defined_names, short_name
@@ -17,9 +15,6 @@ from loop.model.output import Output
 from loop.model.target import BuildRecipe, CAbiVariant, MustNotCompile
 from loop.profile.resource_actions import variant_names
 from loop.steps.context import Context, NoArguments, Result, RunningAction
-
-INDENTED = re.compile(r"^\s")
-"""Matches quoted source lines, which compilers indent."""
 
 
 class RefusedSource(Model):
@@ -67,29 +62,28 @@ def _variants_with_promises(context: Context, field: str, label: str) -> tuple[d
     target, missing = context.bench.target, list[str]()
     variants: dict[str, CAbiVariant] = {}
     for name, variant in context.bench.compiled_variants(variant_names(context)).items():
-        compiler, emulation = variant.build.compiler, variant.emulation
-        no_compiler = f"{label} of {name}: {compiler}: no such compiler on the PATH"
+        compiler, emulation, remedy = variant.build.compiler, variant.emulation, ""
         if not getattr(variant, field):
             continue
         if compiler_version(compiler) is not None:
             variants[name] = variant
         elif emulation is not None and compiler_version(emulation.compiler) is not None:
             variants[name] = target.emulated_variant(name)
-            substitute = f"looked at as {emulation.compiler} builds it for the emulator"
-            missing.append(f"{no_compiler}; {substitute}")
+            remedy = f"looked at as {emulation.compiler} builds it for the emulator"
         else:
-            missing.append(f"{no_compiler}; {how_to_install(compiler)}")
+            remedy = how_to_install(compiler)
+        if remedy:
+            missing.append(f"{label} of {name}: {compiler}: no such compiler on the PATH; {remedy}")
     return variants, missing
 
 
 def must_not_compile(context: Context, arguments: NoArguments) -> RunningAction[PromisesOutput]:
     """Compile every source that must be refused, and check the compiler's message."""
     variants, missing = _variants_with_promises(context, "must_not_compile", label="what must not compile")
-    compilations = [
-        _compile_source(context, name, variant.build, source)
-        for name, variant in variants.items()
-        for source in variant.must_not_compile
+    promised = [
+        (name, variant, source) for name, variant in variants.items() for source in variant.must_not_compile
     ]
+    compilations = (_compile_source(context, name, variant.build, source) for name, variant, source in promised)
     checks = yield from run_side_by_side(compilations, cores())
     failures, hint = [check for check in checks if check.status != "refused"], None
     message = f"{len(checks)} of {len(checks)} bad configurations are refused, each in its own words"
@@ -108,7 +102,7 @@ def must_not_compile(context: Context, arguments: NoArguments) -> RunningAction[
 
 def _compile_source(
     context: Context, name: str, recipe: BuildRecipe, source: MustNotCompile
-) -> Generator[Tick, None, RefusedSource]:
+) -> Waiting[RefusedSource]:
     """Compile one source that must not compile, by a variant's build recipe. It is `refused` only
     if a line of the compiler's messages holds the text that the manifest promises (`says`)."""
     with tempfile.TemporaryDirectory(prefix="refused-", dir=context.bench.scratch) as folder:
@@ -120,16 +114,14 @@ def _compile_source(
             command, cwd=context.task.folder, limit_s=limit_s, env=ENGLISH_MESSAGES, note=note
         )
     printed = (compiled.errors + compiled.output).splitlines()
-    lines = [line.strip() for line in printed if not INDENTED.match(line)]
+    lines = [line.strip() for line in printed if line[:1].strip()]  # Compilers indent quoted source lines.
     promised = next((line for line in lines if source.says in line), None)
     status: Literal["refused", "compiled", "other"] = "other"
     message = first_error(compiled.errors) or first_error(compiled.output) or compiled.ending
     if compiled.succeeded:
         status, message = "compiled", "it compiles"
-    elif compiled.timed_out:
-        message = f"the compiler was {compiled.ending}"
-    elif compiled.code < 0:  # A signal ended it.
-        message = f"the compiler {compiled.ending}"
+    elif compiled.timed_out or compiled.code < 0:  # A signal ended it.
+        message = f"the compiler {'was ' if compiled.timed_out else ''}{compiled.ending}"
     elif promised:
         status, message = "refused", promised
     return RefusedSource(variant=name, title=source.title, status=status, message=message)
@@ -145,11 +137,12 @@ def instances(context: Context, arguments: NoArguments) -> RunningAction[Promise
         if names is None:
             skipped.append(f"instances of {build.variant}: there is no nm to read the library with; {BINUTILS}")
             continue
-        defined = {_canonical(short_name(name)) for name in names}
+        # Without spaces, because demanglers and people place them differently.
+        defined = {"".join(short_name(name).split()) for name in names}
         for instance in variants[build.variant].instances:
             for symbol, line in instance.required_symbols():
                 count += 1
-                if _canonical(symbol) not in defined:
+                if "".join(symbol.split()) not in defined:
                     place = {"file": instance.file, "line": line}
                     missing.append(MissingInstance(variant=build.variant, symbol=symbol, **place))
     message, hint = f"all {count} promised instances are there", None
@@ -164,8 +157,3 @@ def instances(context: Context, arguments: NoArguments) -> RunningAction[Promise
     fields = {"promised": count, "not_exercised": tuple(skipped), "missing": tuple(missing)}
     ok = not missing and not failures
     return Result(PromisesOutput(ok=ok, message=message, hint=hint, **fields), idle=not count)
-
-
-def _canonical(name: str) -> str:
-    """A name without spaces, because demanglers and people place them differently."""
-    return "".join(name.split())

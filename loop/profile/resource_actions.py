@@ -2,13 +2,13 @@
 
 import math
 import re
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 from pydantic import StringConstraints, ValidationError
 
-from loop.base.processes import Tick, run_side_by_side
+from loop.base.processes import Waiting, run_side_by_side
 from loop.builds import build
 from loop.builds.resources import (
     REPORT_HINT,
@@ -46,8 +46,7 @@ from loop.workers.messages import ListLaunches
 from loop.workers.program import Worker, WorkerLost
 
 ARCHITECTURE = re.compile(r"sm_(\d+)(\d)([af]?)$")
-LIMIT_S = 20.0
-"""Time limit in seconds of one dry-run call, which computes nothing."""
+LIMIT_S = 20.0  # Time limit in seconds of one dry-run call, which computes nothing.
 NO_REPORT = "its compiler was not asked what kernels take"
 DRY_RUN_HINT = "in a dry run no tensor may be touched by the host"
 
@@ -69,37 +68,29 @@ class KernelFindings:
     missing: list[str] = field(default_factory=list)
     """Parts that were not inspected, each with reason and remedy."""
 
-    def find_kernel(self, variant: str, symbol: str) -> KernelResources | None:
-        """Compiler's report on a kernel that `variant` launches, by its symbol or its name; None without one."""
-        name = self.names.get(symbol, symbol)
-        for library in self.libraries:
-            for kernel in library.kernels if variant in library.variants else ():
-                if kernel.entry and (symbol == kernel.symbol or name == kernel.name):
-                    return kernel
-        return None
-
     def list_placements(self, device: DeviceFacts) -> Iterator[Placement]:
-        """Each launch with its occupancy on a GPU."""
+        """Each launch with its occupancy on a GPU. A kernel's report is found by its symbol, or by its name."""
         for variant, calls in self.launches.items():
-            for workload, launches in calls.items():
-                for launch in launches:
-                    kernel = self.find_kernel(variant, launch.kernel)
-                    shared = (kernel.shared_bytes if kernel else launch.shared_static) + launch.shared
-                    registers = kernel.registers if kernel else None
-                    blocks, limited_by = launch_residency(launch, registers, shared, device)
-                    name = kernel.name if kernel else self.names.get(launch.kernel, launch.kernel)
-                    yield Placement(
-                        variant=variant,
-                        kernel=short_name(name),
-                        symbol=kernel.symbol if kernel else launch.kernel,
-                        blocks=math.prod(launch.grid),
-                        threads=launch.threads,
-                        shared_bytes=shared,
-                        registers=registers,
-                        resident=blocks,
-                        limited_by=limited_by,
-                        workload=workload,
-                    )
+            libraries = [library for library in self.libraries if variant in library.variants]
+            reports = [kernel for library in libraries for kernel in library.kernels if kernel.entry]
+            for workload, launch in [(name, launch) for name, launches in calls.items() for launch in launches]:
+                name = self.names.get(launch.kernel, launch.kernel)
+                kernel = next((k for k in reports if launch.kernel == k.symbol or name == k.name), None)
+                shared = (kernel.shared_bytes if kernel else launch.shared_static) + launch.shared
+                registers = kernel.registers if kernel else None
+                blocks, limited_by = launch_residency(launch, registers, shared, device)
+                yield Placement(
+                    variant=variant,
+                    kernel=short_name(kernel.name if kernel else name),
+                    symbol=kernel.symbol if kernel else launch.kernel,
+                    blocks=math.prod(launch.grid),
+                    threads=launch.threads,
+                    shared_bytes=shared,
+                    registers=registers,
+                    resident=blocks,
+                    limited_by=limited_by,
+                    workload=workload,
+                )
 
     def note_unreported_kernels(self, placements: Sequence[Placement]) -> None:
         """Note in `missing` the launched kernels that the compiler's report lacks: their registers are unknown."""
@@ -126,9 +117,7 @@ def variant_names(context: Context) -> tuple[str, ...]:
     return tuple(name for name in context.bench.target.variants if name in names)
 
 
-def build_for_gpu(
-    context: Context, chosen: Iterable[str], findings: KernelFindings
-) -> Generator[Tick, None, tuple[Build, ...]]:
+def build_for_gpu(context: Context, chosen: Iterable[str], findings: KernelFindings) -> Waiting[tuple[Build, ...]]:
     """Build each chosen variant for the GPU of `findings`; returns the builds. Notes failures in `findings`, and
     variants that are made for another GPU."""
     bench, variants = context.bench, dict[str, CAbiVariant]()
@@ -137,9 +126,7 @@ def build_for_gpu(
         if variant.architecture in (None, findings.architecture):
             variants[name] = variant
         else:
-            why = f"it is made for {variant.architecture}"
-            findings.missing.append(f"{name} on {findings.architecture}: {why}")
-    purpose = f"compiler's report for {findings.architecture}"
+            findings.missing.append(f"{name} on {findings.architecture}: it is made for {variant.architecture}")
     # A report needs machine code alone; host code and linking took a quarter of the compiler's time. nvcc makes no
     # such file for several GPUs or sources: they get a library, as does what runs here or is built already.
     cubins, places = dict[str, CAbiVariant](), {"cache": bench.cache, "include": bench.include}
@@ -151,12 +138,13 @@ def build_for_gpu(
     built, _ = yield from compile_all(context, cubins, will_run=False)
     done = {library.variant for library in built}
     others = {name: variant for name, variant in variants.items() if name not in done}
+    purpose = f"compiler's report for {findings.architecture}"
     return (*built, *(yield from _build_variants(context, others, purpose, findings)))
 
 
 def _build_variants(
     context: Context, variants: Mapping[str, CAbiVariant], purpose: str, findings: KernelFindings
-) -> Generator[Tick, None, tuple[Build, ...]]:
+) -> Waiting[tuple[Build, ...]]:
     """Build these variants; returns the builds. A failure is a problem of `findings`, or missing
     if no compiler is there. `purpose`: of the builds."""
     built, failures = yield from compile_all(context, variants, will_run=False)
@@ -197,7 +185,7 @@ def read_reports(chosen: Mapping[str, CAbiVariant], built: Sequence[Build], find
 
 def find_launches(
     context: Context, chosen: Mapping[str, CAbiVariant], findings: KernelFindings, *, only_built: bool
-) -> Generator[Tick, None, None]:
+) -> Waiting[None]:
     """Ask host code in a dry run which kernels it launches; adds answers to `findings`. Leaves out variants
     without `emulation` in target.yaml, or made for another GPU. `only_built`: True: only variants already built
     for the emulator; False: build them, with the values that were tuned for the GPU."""
@@ -260,7 +248,7 @@ def timed_workloads(context: Context, variant: CAbiVariant) -> list[Workload]:
 
 def ask_for_launches(
     bench: Bench, build: Build, workloads: Sequence[Workload]
-) -> Generator[Tick, None, tuple[dict[str, tuple[KernelLaunch, ...]], dict[str, str], str]]:
+) -> Waiting[tuple[dict[str, tuple[KernelLaunch, ...]], dict[str, str], str]]:
     """The launches of each workload, by its name, as host code built for the emulator (`build`) reports them in a
     dry run; the errors that calls returned, by workload; and where and why the run was lost: the process crashed
     or hung, or an answer cannot be read. Later workloads have no launches. Empty if none was lost."""
@@ -273,15 +261,12 @@ def ask_for_launches(
             request = ListLaunches(terms, str(path), bench.make_call(workload, "dry"))
             try:
                 reply = yield from worker.ask(request, limit_s=LIMIT_S, note=f"launches of {workload.name}")
-                launches = []
-                for record in reply.launches:
-                    if "remark" not in record:  # Else the record is no launch.
-                        fields = {name: record[name] for name in KernelLaunch.model_fields.keys() & record.keys()}
-                        launches.append(KernelLaunch.model_validate(fields))
-            except (Refused, WorkerLost, ValidationError) as error:
-                why = str(error)
-                if isinstance(error, ValidationError):
-                    why = f"what it tells of a launch cannot be read: {error.errors()[0]['msg']}"
+                records = [record for record in reply.launches if "remark" not in record]  # A remark is no launch.
+                launches = [KernelLaunch.model_validate(record, extra="ignore") for record in records]
+            except (Refused, WorkerLost) as error:
+                return launches_by_workload, declined, f"on {workload.name}: {error}"
+            except ValidationError as error:
+                why = f"what it tells of a launch cannot be read: {error.errors()[0]['msg']}"
                 return launches_by_workload, declined, f"on {workload.name}: {why}"
             launches_by_workload[workload.name] = tuple(launches)
             if reply.entry_error:
@@ -292,8 +277,7 @@ def ask_for_launches(
 FEWER_RESOURCES_HINT = "take a smaller tile, more warps or fewer registers"
 BUDGET_HINT = f"{FEWER_RESOURCES_HINT}; or allow it under `budgets` in target.yaml"
 NO_LAUNCH = "say in target.yaml how it is built for the emulator (`emulation`)"
-MOST_ROWS = 12
-"""Most kernels in the table; kernels with problems come first."""
+MOST_ROWS = 12  # Most kernels in the table; kernels with problems come first.
 NOTE = "Shared memory and blocks are those of the launches that the host code makes."
 
 
@@ -334,10 +318,15 @@ def _check_findings(
     """Check reports and launches against limits and budgets; notes gaps. `may_spill`: spills do not fail."""
     device, architecture = findings.device, findings.architecture
     placements = tuple(findings.list_placements(device)) if device else ()
-    timed: set[str] = set()
-    for variant in chosen.values():
-        timed |= {workload.name for workload in timed_workloads(context, variant)}
-    launches = merge_launches(placements, timed)
+    timed = {w.name for variant in chosen.values() for w in timed_workloads(context, variant)}
+    # Each distinct launch once, and whether a timed workload has it.
+    merged: dict[str, Placement] = {}
+    for placement in placements:
+        key = placement.model_dump_json(exclude={"workload"})
+        first = merged.setdefault(key, placement)
+        if placement.workload in timed:
+            merged[key] = first.model_copy(update={"timed": True})
+    launches = tuple(merged.values())
     occupancies = _timed_occupancies(context, chosen, findings, placements)
     spilled, broken, unchecked = list[str](), list[str](), list[str]()
     for library in findings.libraries:
@@ -351,19 +340,23 @@ def _check_findings(
         unknown = "no workload launches it, so its blocks are not known"
         findings.missing.append(f"budget of {unchecked[0]}{more}: {unknown}")
     findings.note_unreported_kernels(launches)
-    gpu_name = device.name if device else architecture
-    refused = (_refusal_text(launch, gpu_name) for launch in launches if launch.resident == 0)
+    gpu_name, refused = device.name if device else architecture, list[str]()
+    for launch in (launch for launch in launches if launch.resident == 0):
+        needs = ""
+        if launch.limited_by in ("threads", "registers", "shared memory"):
+            registers = "" if launch.registers is None else f" {launch.registers} registers each,"
+            needs = f" ({launch.threads} threads,{registers} {launch.shared_bytes} bytes of shared memory)"
+        place = f"on {gpu_name} for {launch.workload}"
+        refused.append(f"{launch.kernel} cannot be launched {place}: {launch.limited_by}{needs}")
     impossible = tuple(dict.fromkeys(refused))
     over_budget = broken if may_spill else [*spilled, *broken]
     problems = [*findings.problems, *over_budget, *impossible]
-    hints = [*findings.problems.values(), *([BUDGET_HINT] if over_budget else [FEWER_RESOURCES_HINT])]
+    hints = [*findings.problems.values(), BUDGET_HINT if over_budget else FEWER_RESOURCES_HINT]
+    message, residents = _compiled_line(architecture, findings.libraries), [each.resident for each in launches]
     if problems:
         message = f"{problems[0]}{f'; and {len(problems) - 1} more' if len(problems) > 1 else ''}"
-    else:
-        message = _compiled_line(architecture, findings.libraries)
-        residents = [launch.resident for launch in launches]
-        if residents:
-            message += f"; {min(residents)} to {max(residents)} blocks a multiprocessor of {gpu_name}"
+    elif residents:
+        message += f"; {min(residents)} to {max(residents)} blocks a multiprocessor of {gpu_name}"
     return ResourcesOutput(
         ok=not problems,
         message=message,
@@ -379,17 +372,6 @@ def _check_findings(
         broken=tuple(broken),
         impossible=impossible,
     )
-
-
-def merge_launches(placed: Sequence[Placement], timed: set[str]) -> tuple[Placement, ...]:
-    """Each distinct launch once, and whether a workload whose name is in `timed` has it."""
-    merged: dict[str, Placement] = {}
-    for placement in placed:
-        key = placement.model_dump_json(exclude={"workload"})
-        first = merged.setdefault(key, placement)
-        if placement.workload in timed:
-            merged[key] = first.model_copy(update={"timed": True})
-    return tuple(merged.values())
 
 
 def check_budgets(
@@ -428,15 +410,6 @@ def check_budgets(
     return spilled, broken, unchecked
 
 
-def _refusal_text(launch: Placement, gpu_name: str) -> str:
-    """Message for a launch that the GPU refuses, with the resources it asks for."""
-    needs = ""
-    if launch.limited_by in ("threads", "registers", "shared memory"):
-        registers = "" if launch.registers is None else f" {launch.registers} registers each,"
-        needs = f" ({launch.threads} threads,{registers} {launch.shared_bytes} bytes of shared memory)"
-    return f"{launch.kernel} cannot be launched on {gpu_name} for {launch.workload}: {launch.limited_by}{needs}"
-
-
 def _timed_occupancies(
     context: Context, chosen: Mapping[str, CAbiVariant], findings: KernelFindings, placements: Sequence[Placement]
 ) -> list[Occupancy]:
@@ -456,9 +429,9 @@ def _timed_occupancies(
         for workload, launch in largest.items():
             unknown = ("registers",) if launch.registers is None else ()
             fields = {"kernel": launch.kernel, "unknown": unknown, "at_hand": gpu_at_hand(context) == device}
-            items, residency = launch.blocks, (launch.resident, launch.limited_by)
-            if occupancy := make_occupancy(name, workload, device.name, items, device.sms, residency, **fields):
-                occupancies.append(occupancy)
+            residency = (launch.resident, launch.limited_by)
+            occupancy = make_occupancy(name, workload, device.name, launch.blocks, device.sms, residency, **fields)
+            occupancies += [occupancy] if occupancy else []
         # Without `emulation` nothing told them; else the dry run in the emulator noted why it told none.
         if name not in findings.launches and variant.emulation is None:
             findings.missing.append(f"launches of {name}: nothing tells them; {NO_LAUNCH}")

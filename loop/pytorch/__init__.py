@@ -41,8 +41,7 @@ class Operator:
         """Overload in `torch.ops`: attributes by position, a choice as index, no number as NaN."""
         self.raw: Callable[..., Tensor] = getattr(op, "_op", op)
         """C++ function below `op`, for fast eager calls. `torch.compile` needs `op` itself."""
-        self.architecture = architecture
-        """Built for `cpu` or a compute capability such as `sm_89`."""
+        self.architecture = architecture  # Built for `cpu` or a compute capability such as `sm_89`.
         self._attributes = dict(contract.signature.attributes)
         self._recent_values = lru_cache(64, typed=True)(self._attribute_values)
         """The numbers of earlier calls, for speed."""

@@ -89,8 +89,7 @@ class Contract:
     """Name, inputs and output of an operator."""
 
     namespace: str
-    name: str
-    """Name in the namespace: the variant's name."""
+    name: str  # Name in the namespace: the variant's name.
     variant: CAbiVariant
     signature: Signature
     """Attributes become arguments in its order. Tensors without a type of their own have the call's type."""
@@ -133,26 +132,23 @@ def contract_of(target: Target, name: str, variant: CAbiVariant) -> Contract:
     `Target.is_plain`), no input gives a size or the type of the output, or a tensor has too many dimensions."""
     signature = target.signature
     contract = Contract(f"loop_{target.name.replace('-', '_')}", name, variant, signature)
-    if not target.is_plain:
-        raise UsageError(
-            f"no operator of {name}: an operator takes the tensors of the manifest's signature, "
-            "changes none, and gives one",
-            hint="`loop kernels verify` and `measure` call it as it is",
-        )
     unknown = [dimension for dimension in contract.output_dims if dimension not in contract.dimension_sources]
-    if unknown:
-        raise UsageError(
-            f"no operator of {name}: {unknown[0]} is a dimension of the output and of no input",
-            hint="an operator makes its output, so that each of its sizes has to be that of an input",
-        )
-    if contract.assumed_dtype and OUTPUT not in signature.types and len(variant.dtypes) > 1:
-        raise UsageError(
-            f"no operator of {name}: all inputs have types of their own, and the output has none",
-            hint="say it in the signature's `types`, or leave the variant one of `dtypes`",
-        )
-    for tensor, dimensions in {**signature.inputs, OUTPUT: signature.output_dimensions}.items():
-        if len(dimensions.split()) > MAX_RANK:
-            raise UsageError(f"no operator of {name}: {tensor} has more than {MAX_RANK} dimensions")
+    dimensions_by_tensor = {**signature.inputs, OUTPUT: signature.output_dimensions}
+    too_large = [name for name, dims in dimensions_by_tensor.items() if len(dims.split()) > MAX_RANK]
+    problem, hint = "", None
+    if not target.is_plain:
+        problem = "an operator takes the tensors of the manifest's signature, changes none, and gives one"
+        hint = "`loop kernels verify` and `measure` call it as it is"
+    elif unknown:
+        problem = f"{unknown[0]} is a dimension of the output and of no input"
+        hint = "an operator makes its output, so that each of its sizes has to be that of an input"
+    elif contract.assumed_dtype and OUTPUT not in signature.types and len(variant.dtypes) > 1:
+        problem = "all inputs have types of their own, and the output has none"
+        hint = "say it in the signature's `types`, or leave the variant one of `dtypes`"
+    elif too_large:
+        problem = f"{too_large[0]} has more than {MAX_RANK} dimensions"
+    if problem:
+        raise UsageError(f"no operator of {name}: {problem}", hint=hint)
     return contract
 
 
@@ -161,17 +157,19 @@ def number_for(name: str, attribute: Attribute, value: object) -> bool | int | f
     for a `number` without one. Raises ValueError for a value that the attribute `name` does not allow."""
     value = attribute.default_value if value is None else value
     if attribute.kind == "number":
+        expected = "a number or None"
         if value is None:
             return math.nan
         if isinstance(value, Real) and not isinstance(value, bool):
             return float(value)
     elif attribute.kind == "flag":
+        expected = "True or False"
         if not isinstance(value, Tensor) and value in (True, False):  # As NumPy's booleans are.
             return bool(value)
-    elif value in attribute.choices:
-        return attribute.choices.index(str(value))
-    expected_by_kind = {"flag": "True or False", "number": "a number or None"}
-    expected = expected_by_kind.get(attribute.kind) or "one of " + ", ".join(map(repr, attribute.choices))
+    else:
+        expected = "one of " + ", ".join(map(repr, attribute.choices))
+        if value in attribute.choices:
+            return attribute.choices.index(str(value))
     raise ValueError(f"{name}: expected {expected}, got {value!r}")
 
 
@@ -252,16 +250,6 @@ def find_symbol(name: str) -> Any:
     raise Unavailable(f"this PyTorch ({torch.__version__}) has no {name}")
 
 
-def bridge_functions() -> Functions:
-    """Addresses of all functions that the bridge calls; of SHORTCUTS, faster ones, those that exist.
-    Raises Unavailable if another one is missing."""
-    symbol_by_field = {**FUNCTIONS, **(CUDA_FUNCTIONS if torch.version.cuda else {})}
-    for field, name in SHORTCUTS.items():
-        if any(hasattr(library, name) for library in torch_libraries()):
-            symbol_by_field[field] = name
-    return Functions(**{field: address_of(find_symbol(name)) for field, name in symbol_by_field.items()})
-
-
 def address_of(function: Any) -> int:
     """Address of a library function; 0 for None."""
     return ctypes.cast(function, ctypes.c_void_p).value or 0
@@ -277,16 +265,6 @@ def type_numbers() -> dict[str, int]:
             if 0 <= number < TYPE_TABLE_SIZE:
                 numbers[name] = number
     return numbers
-
-
-def number_tables() -> Numbers:
-    """Tables of the bridge: PyTorch's type numbers to names and to those of loop_kernel.h."""
-    cpu, cuda = (find_symbol(f"aoti_torch_device_type_{device}")() for device in ("cpu", "cuda"))
-    tables = Numbers(cpu=cpu, cuda=cuda, byte=type_numbers()["uint8"])
-    for name, number in type_numbers().items():
-        tables.dtypes[number] = name.encode()
-        tables.loop_dtypes[number] = DTYPE_NUMBERS.get(name, 0)  # 0: loop_kernel.h has no such type.
-    return tables
 
 
 @cache
@@ -337,9 +315,19 @@ def declare(contract: Contract, library: Compiled) -> OpOverload:
 
 @cache
 def load_bridge() -> ctypes.CDLL:
-    """Build, load and test the library of loop_torch.cpp, through which PyTorch calls C kernels.
+    """Build, load and test the library of loop_torch.cpp, through which PyTorch calls C kernels. It gets the
+    addresses of PyTorch's functions, and tables of its type numbers: to names, and to those of loop_kernel.h.
     Raises Unavailable if it does not build or does not fit this PyTorch."""
-    addresses, tables = bridge_functions(), number_tables()
+    symbol_by_field = {**FUNCTIONS, **(CUDA_FUNCTIONS if torch.version.cuda else {})}
+    for field, symbol in SHORTCUTS.items():
+        if any(hasattr(library, symbol) for library in torch_libraries()):
+            symbol_by_field[field] = symbol
+    addresses = Functions(**{field: address_of(find_symbol(symbol)) for field, symbol in symbol_by_field.items()})
+    cpu, cuda = (find_symbol(f"aoti_torch_device_type_{device}")() for device in ("cpu", "cuda"))
+    tables = Numbers(cpu=cpu, cuda=cuda, byte=type_numbers()["uint8"])
+    for name, number in type_numbers().items():
+        tables.dtypes[number] = name.encode()
+        tables.loop_dtypes[number] = DTYPE_NUMBERS.get(name, 0)  # 0: loop_kernel.h has no such type.
     try:
         build = build_variant("loop_torch", BRIDGE, include_folder())
         library = ctypes.CDLL(build.library)

@@ -1,6 +1,7 @@
 """Runs git with fixed settings, without the user's hooks and without writing the user's index; reads commits and
 differences, and what other machines need of a repository."""
 
+import contextlib
 import datetime
 import os
 import re
@@ -46,16 +47,9 @@ def git(folder: Path, *arguments: str, **options: Any) -> str:
     return git_bytes(folder, *arguments, **options).decode(errors="surrogateescape")
 
 
-def git_bytes(
-    folder: Path,
-    *arguments: str,
-    index: Path | None = None,
-    stdin: str = "",
-    variables: Mapping[str, str] | None = None,
-) -> bytes:
-    """Run git in `folder` and return its output. Raises WorkFailed with git's message on failure. `index`: a file
-    to use as the index. `stdin`: text for its input. `variables`: added to its environment. Removes
-    REPOSITORY_VARIABLES from the environment of this process."""
+def git_bytes(folder: Path, *arguments: str, stdin: str = "", variables: Mapping[str, str] | None = None) -> bytes:
+    """Run git in `folder` and return its output. Raises WorkFailed with git's message on failure. `stdin`: text
+    for its input. `variables`: added to its environment. Removes REPOSITORY_VARIABLES from this process's."""
     for name in REPOSITORY_VARIABLES:
         os.environ.pop(name, None)
     try:
@@ -63,14 +57,13 @@ def git_bytes(
     except ImportError as error:  # GitPython raises it when there is no git program.
         raise WorkFailed("there is no git program", hint="install git (`apt-get install git`)") from error
     command = ["git", *(word for setting in FIXED_SETTINGS for word in ("-c", setting)), *arguments]
-    env = ENVIRONMENT | dict(variables or {}) | ({} if index is None else {"GIT_INDEX_FILE": str(index)})
+    env = ENVIRONMENT | dict(variables or {})
     with tempfile.TemporaryFile() as source:
         try:
             source.write(stdin.encode(errors="surrogateescape"))  # A file's name may be no UTF-8 text.
             source.seek(0)
-            options: dict[str, Any] = {"env": env, "istream": source}
-            options |= {"stdout_as_string": False, "strip_newline_in_stdout": False}
-            return bytes(Git(folder).execute(command, **options))
+            options: dict[str, Any] = {"stdout_as_string": False, "strip_newline_in_stdout": False}
+            return bytes(Git(folder).execute(command, env=env, istream=source, **options))
         except (GitError, OSError, ValueError) as error:  # ValueError: NUL, or half of a pair, in an argument.
             git_text = str(getattr(error, "stderr", "")).strip().removeprefix("stderr: '").removesuffix("'")
             hint = "if an object is damaged: `git fsck` names it, a new clone has it; then repeat the command"
@@ -80,18 +73,16 @@ def git_bytes(
 
 def author_variables(folder: Path) -> dict[str, str]:
     """The user's name and address from git, as variables for a commit; empty, with a remark, if git knows none."""
-    name, address = (
-        os.environ.get(variable) or git(folder, "config", "--get", "--default=", setting).strip()
-        for variable, setting in (("GIT_AUTHOR_NAME", "user.name"), ("GIT_AUTHOR_EMAIL", "user.email"))
-    )
-    if not name or not address:
-        remark_once(
-            "git does not know your name, so loop commits under its own"
-            " (git config --global user.name NAME, and user.email ADDRESS)"
-        )
-        return {}
-    roles = ("AUTHOR", "COMMITTER")
-    return {f"GIT_{who}_NAME": name for who in roles} | {f"GIT_{who}_EMAIL": address for who in roles}
+    variables = dict[str, str]()
+    for kind, setting in (("NAME", "user.name"), ("EMAIL", "user.email")):
+        stated = os.environ.get(f"GIT_AUTHOR_{kind}")
+        value = stated or git(folder, "config", "--get", "--default=", setting).strip()
+        if not value:
+            remedy = "(git config --global user.name NAME, and user.email ADDRESS)"
+            remark_once(f"git does not know your name, so loop commits under its own {remedy}")
+            return {}
+        variables |= {f"GIT_AUTHOR_{kind}": value, f"GIT_COMMITTER_{kind}": value}
+    return variables
 
 
 MAX_CHANGED = 20
@@ -160,9 +151,9 @@ def export_commit(folder: Path, commit: str, into: Path) -> Path:
         path_in_repository = folder.resolve().relative_to(top).as_posix()
         tree = f"{commit}:{'' if path_in_repository == '.' else path_in_repository}"
         with tempfile.TemporaryDirectory() as scratch:
-            index = Path(scratch) / "index"
-            git(top, "read-tree", tree, index=index)
-            git(top, "checkout-index", "--all", f"--prefix={into.absolute()}/", index=index)
+            variables = {"GIT_INDEX_FILE": f"{scratch}/index"}
+            git(top, "read-tree", tree, variables=variables)
+            git(top, "checkout-index", "--all", f"--prefix={into.absolute()}/", variables=variables)
     except (LoopError, OSError, ValueError) as error:
         raise WorkFailed(f"{commit[:12]} cannot be read: {error}") from error
     return into
@@ -279,10 +270,9 @@ def _read_log(folder: Path, *log_arguments: str) -> Iterator[Candidate]:
     words, size = log.decode(errors="replace").split("\0"), LOG_FORMAT.count("%x00") + 1
     for start in range(0, len(words) - 1, size):
         commit, tree, parents, author, date, subject = words[start : start + size]
-        try:
+        when = None
+        with contextlib.suppress(ValueError):  # No date, or an invalid year.
             when = datetime.datetime.fromisoformat(date)
-        except ValueError:  # No date, or an invalid year.
-            when = None
         yield Candidate(
             commit=commit,
             subject=plain_line(subject),
@@ -326,10 +316,8 @@ def list_files_to_send(root: Path) -> tuple[str, ...]:
     files = [name for name in dict.fromkeys(_work_tree_files(root)) if os.path.lexists(root / name)]
     for name in _files_below(root / ".git", root):
         git_entry = name.split("/")[1]
-        if (git_entry in GIT_ENTRIES or git_entry.startswith("sharedindex.")) and not name.endswith(
-            (".lock", ".tmp")
-        ):
-            files.append(name)
+        is_sent = git_entry in GIT_ENTRIES or git_entry.startswith("sharedindex.")
+        files += [name] if is_sent and not name.endswith((".lock", ".tmp")) else []
     return tuple(files)
 
 

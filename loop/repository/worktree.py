@@ -97,18 +97,14 @@ class Worktree:
     def changed_lines(self) -> dict[str, int]:
         """Path (from the target's folder) of each file that differs from `head`, to lines added
         plus removed. Includes new files; excludes ignored files."""
-        self._register_new_files()
+        git(self.root, "add", "--all", "--intent-to-add", *EDIT_PATHS)  # So that `diff` shows new files.
         text = git(self.root, "diff", "--numstat", "--no-renames", "-z", "HEAD", *EDIT_PATHS)
         return {os.path.relpath(self.root / name, self.target): n for name, n in parse_numstat(text).items()}
 
     def patch(self, base: str = "HEAD") -> bytes:
         """The patch from commit `base` to the current files, for `git apply` at the top folder."""
-        self._register_new_files()
-        return git_bytes(self.root, "diff", *PATCH_OPTIONS, base, *EDIT_PATHS)
-
-    def _register_new_files(self) -> None:
-        """Make `git diff` show files that are not tracked yet, without adding their content."""
         git(self.root, "add", "--all", "--intent-to-add", *EDIT_PATHS)
+        return git_bytes(self.root, "diff", *PATCH_OPTIONS, base, *EDIT_PATHS)
 
     def commit(self, message: str, session: str = "") -> str:
         """Commit all files and return the new commit's hash. A trailer names `loop` and the session. The author is
@@ -169,11 +165,10 @@ class Worktree:
         """A sentence that names empty submodules and the command that fills them; empty if none is."""
         submodules = object_hashes(self.root, "HEAD", SUBMODULE_MODE) if self.repository is not None else {}
         empty = [path for path in submodules if not (self.root / path / ".git").exists()]
-        if not empty:
-            return ""
+        names = ", ".join(empty)
+        subject = f"submodules {names} are" if len(empty) > 1 else f"submodule {names} is"
         command = f"git -C {self.repository} submodule update --init --recursive"
-        subject = f"submodules {', '.join(empty)} are" if len(empty) > 1 else f"submodule {empty[0]} is"
-        return f"{subject} empty in its worktree: `{command}`"
+        return f"{subject} empty in its worktree: `{command}`" if empty else ""
 
     def apply(self, patch: Path) -> None:
         """Apply a patch to the files with a 3-way merge. Raises WorkFailed on a conflict."""
@@ -346,13 +341,10 @@ def find_worktree(target: Path, root: Path) -> Worktree | None:
 
 def repository_of(target: Path) -> Path | None:
     """Root of the repository whose HEAD has files of the target's folder; None if there is none."""
-    top = root_of(target)
-    if top is not None:
-        path_in_repository = os.path.relpath(target.resolve(), top.resolve())
-        with contextlib.suppress(LoopError):
-            path_argument = f"{path_in_repository}/" if path_in_repository != "." else "."
-            listed = git(top, "ls-tree", "HEAD", "--", path_argument)
-            return top.resolve() if listed else None
+    with contextlib.suppress(LoopError):
+        if (top := root_of(target)) is not None:
+            path = os.path.relpath(target.resolve(), top.resolve())
+            return top.resolve() if git(top, "ls-tree", "HEAD", "--", f"{path}/" if path != "." else ".") else None
     return None
 
 

@@ -1,7 +1,7 @@
 """Compare our own binaries: a variant with itself, itself made slower, and its known-good build."""
 
 import math
-from collections.abc import Collection, Generator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -11,7 +11,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from loop.base.processes import Tick
+from loop.base.processes import Waiting
 from loop.base.stats import winsorise
 from loop.gate.kernel import NoKnownGood, SameAsKnownGood, known_good_build, machine_code, workloads
 from loop.gate.verify import Job, verify
@@ -92,8 +92,7 @@ class Contest:
     """One candidate and its rivals. A decided pair is no longer timed, so its verdict stays."""
 
     candidate: Side
-    rivals: Sequence[Rival]
-    """The known-good build, or empty if there is none."""
+    rivals: Sequence[Rival]  # The known-good build, or empty if there is none.
     candidate_number: int = 0
     """Number of the candidate within its campaign, from 1; 0 outside a campaign."""
     controls: Sequence[Rival] = ()
@@ -120,7 +119,8 @@ class Contest:
         blocks that a verdict needs. In a campaign it begins when the candidate is found faster: most are not,
         and each side is one more process. Empty for a campaign's candidate that is evidently not faster."""
         side_names: dict[str, list[str]] = {}
-        if self.candidate_number and self.is_evidently_not_faster(timings):
+        evidence = [d.against_faster for _, d in self.decisions(timings, *self.rivals)]
+        if min(evidence, default=0.0) >= verdicts.FUTILE_EVIDENCE:
             return side_names
         null = self.controls[0] if self.controls else None
         for rival in (*self.rivals, *reversed(self.controls)):  # The null control comes last.
@@ -129,8 +129,8 @@ class Contest:
             for workload in rival.workloads:
                 is_alone = rival is null and workload.name not in side_names
                 most_blocks = verdicts.MIN_BLOCKS if is_alone else self.most_blocks
-                is_open = self.decide_now(timings, workload, rival).verdict == "inconclusive"
-                if is_open and len(self.log_ratios(timings, workload, rival)) < most_blocks:
+                decision = self.decide_now(timings, workload, rival)
+                if decision.verdict == "inconclusive" and len(decision.log_ratios) < most_blocks:
                     side_names.setdefault(workload.name, [self.candidate.name]).append(rival.side.name)
         return side_names
 
@@ -139,8 +139,8 @@ class Contest:
         believed. False outside a campaign, where the null control is timed from the start."""
         if not self.candidate_number or not self.controls:
             return False
-        words = [word for _, word in self.words(timings, *self.rivals)]
-        blocks = [len(self.log_ratios(timings, w, self.controls[0])) for w in self.controls[0].workloads]
+        words = [decision.verdict for _, decision in self.decisions(timings, *self.rivals)]
+        blocks = [len(decision.log_ratios) for _, decision in self.decisions(timings, self.controls[0])]
         return "faster" in words and "slower" not in words and min(blocks) < verdicts.MIN_BLOCKS
 
     def is_promising(self, timings: Timings) -> bool:
@@ -148,52 +148,37 @@ class Contest:
         under another name, came out different."""
         if self.controls and self.differing_workloads(timings, self.controls[0]):
             return False
-        words = [word for _, word in self.words(timings, *self.rivals)]
-        log_ratios = [self.log_ratios(timings, w, rival) for rival in self.rivals for w in rival.workloads]
-        return self.lacks_null_control(timings) or is_hopeful(words, log_ratios)
+        decisions = [decision for _, decision in self.decisions(timings, *self.rivals)]
+        log_ratios = [decision.log_ratios for decision in decisions]
+        return self.lacks_null_control(timings) or is_hopeful([d.verdict for d in decisions], log_ratios)
 
-    def is_evidently_not_faster(self, timings: Timings) -> bool:
-        """Whether it is evident on each workload that the candidate beats no rival by more than the margin; False
-        without a rival."""
-        evidence = []
-        for rival in self.rivals:
-            for workload in rival.workloads:
-                log_ratios, margin = self._ratios_and_margin(timings, workload, rival)
-                evidence.append(verdicts.evidence_against_faster(log_ratios, margin))
-        return min(evidence, default=0.0) >= verdicts.FUTILE_EVIDENCE
-
-    def _ratios_and_margin(self, timings: Timings, workload: Workload, rival: Rival) -> tuple[list[float], float]:
-        """One log(rival's time / candidate's time) for each block that counts; for the slowed copy the inverse,
-        because `slower` is to be its own verdict. And the log ratio by which shared processes widen the margin."""
+    def decide_now(self, timings: Timings, workload: Workload, rival: Rival) -> verdicts.Decision:
+        """The decision so far on candidate and rival, from one log(rival's time / candidate's time) for each block
+        that counts; for the slowed copy the inverse, because `slower` is to be its own verdict. `inconclusive` if
+        the evidence does not suffice. Shared processes widen the margin."""
         names = (rival.side.name, self.candidate.name)
         names = names[::-1] if rival.side.slowdown_share else names
         rounds = samples.counted_rounds(timings.segments_of(workload.name), *names)
-        return [ratio for _, ratio in rounds], verdicts.margin_for_offset(samples.process_variance(rounds))
-
-    def log_ratios(self, timings: Timings, workload: Workload, rival: Rival) -> list[float]:
-        """One log ratio of the pair's times for each block that counts."""
-        return self._ratios_and_margin(timings, workload, rival)[0]
-
-    def decide_now(self, timings: Timings, workload: Workload, rival: Rival) -> verdicts.Decision:
-        """The decision so far on candidate and rival; `inconclusive` if the evidence does not suffice."""
-        log_ratios, margin = self._ratios_and_margin(timings, workload, rival)
+        margin = 3 * math.sqrt(samples.process_variance(rounds))
+        log_ratios = [log_ratio for _, log_ratio in rounds]
         return verdicts.by_evidence(
             log_ratios, len(self.workloads), margin, self.candidate_number, self.same_within
         )
 
-    def words(self, timings: Timings, *rivals: Rival) -> list[tuple[str, verdicts.Word]]:
-        """For each of these rivals and each workload: the workload's name, and the verdict so far."""
-        return [(w.name, self.decide_now(timings, w, rival).verdict) for rival in rivals for w in rival.workloads]
+    def decisions(self, timings: Timings, *rivals: Rival) -> list[tuple[str, verdicts.Decision]]:
+        """For each of these rivals and each workload: the workload's name, and the decision so far."""
+        return [(w.name, self.decide_now(timings, w, rival)) for rival in rivals for w in rival.workloads]
 
     def differing_workloads(self, timings: Timings, rival: Rival) -> dict[str, str]:
         """Name of each workload with a clear difference to the rival, to `faster` or `slower`."""
-        return {name: word for name, word in self.words(timings, rival) if word in ("faster", "slower")}
+        words = {name: decision.verdict for name, decision in self.decisions(timings, rival)}
+        return {name: word for name, word in words.items() if word in ("faster", "slower")}
 
     def null_control(self, timings: Timings) -> NullControl:
         """The result of timing the variant against itself."""
         rival = self.controls[0]  # The second is the slowed copy.
-        words = [word for _, word in self.words(timings, rival)]
-        log_ratios = [self.log_ratios(timings, workload, rival) for workload in rival.workloads]
+        decisions = [decision for _, decision in self.decisions(timings, rival)]
+        words = [decision.verdict for decision in decisions]
         differences = self.differing_workloads(timings, rival)
         return NullControl(
             variant=self.candidate.name,
@@ -201,8 +186,8 @@ class Contest:
             same=words.count("same"),
             inconclusive=words.count("inconclusive"),
             false=tuple(f"{word} on {workload}" for workload, word in differences.items()),
-            blocks=max(map(len, log_ratios)),
-            block_sd=noise_between_rounds(log_ratios),
+            blocks=max(len(decision.log_ratios) for decision in decisions),
+            block_sd=noise_between_rounds(decision.log_ratios for decision in decisions),
         )
 
     def positive_control(self, timings: Timings) -> PositiveControl | None:
@@ -210,15 +195,14 @@ class Contest:
         if len(self.controls) < 2:
             return None
         rival = self.controls[1]  # The first is the null control.
-        workload = rival.workloads[0]
-        decision = self.decide_now(timings, workload, rival)
+        ((workload, decision),) = self.decisions(timings, rival)
         return PositiveControl(
             variant=self.candidate.name,
-            workload=workload.name,
+            workload=workload,
             slowdown=rival.side.slowdown_share,
             verdict=decision.verdict,
             e_value=decision.e_value,
-            blocks=len(self.log_ratios(timings, workload, rival)),
+            blocks=len(decision.log_ratios),
             reason=decision.reason,
         )
 
@@ -286,7 +270,7 @@ def compare_ready(context: Context, state: ReadyVariants, arguments: CompareTerm
 
 def _plan_contests(
     context: Context, ready_builds: Sequence[Build], arguments: CompareTerms, not_exercised: list[str]
-) -> Generator[Tick, None, tuple[list[Contest], list[str]]]:
+) -> Waiting[tuple[list[Contest], list[str]]]:
     """What each variant is compared with: itself, itself slowed down, and its known-good build, which is built and
     verified here; then the variants with the machine code of their known good, which cannot be slower and are not
     compared. Appends to `not_exercised` what is not compared, and why. On a GPU the controls of the first variant
@@ -340,7 +324,7 @@ def _plan_contests(
 
 def _time_contests(
     context: Context, contests: Sequence[Contest], arguments: CompareTerms, limit_s: float
-) -> Generator[Tick, None, tuple[Timings, tuple[str, ...]]]:
+) -> Waiting[tuple[Timings, tuple[str, ...]]]:
     """Time the contests until every pair is decided or time is over; timings, and warnings. The first
     variant, and each with a known-good build, gets the blocks that a verdict needs, even beyond the limit.
     Otherwise slow process starts on a GPU would hide every regression. A candidate that is undecided but
@@ -374,7 +358,7 @@ def _time_contests(
 
 def _judge_contest(
     context: Context, contest: Contest, fallback: Contest, timings: Timings
-) -> Generator[Tick, None, tuple[tuple[Measurement, ...], list[Verdict]]]:
+) -> Waiting[tuple[tuple[Measurement, ...], list[Verdict]]]:
     """Measurements and verdicts of a contest; if it has no controls, those of `fallback` apply. If there is a
     doubt, or a workload on which the variant differs from itself, no other verdict is given. `same` needs a
     positive control that was seen, if there is one, and a campaign's `faster` its null control; else they become
@@ -413,10 +397,11 @@ def _judge_contest(
 
 def _summarise_contest(contest: Contest, contest_verdicts: Sequence[Verdict], timings: Timings) -> str:
     """One line on a variant: why its timing is invalid, else controls and known-good result."""
+    speeds, parts = list[SpeedVerdict](), list[str]()
     for verdict in contest_verdicts:
         if not isinstance(verdict, SpeedVerdict):
             return f"{verdict.variant} is {verdict.verdict}: {verdict.reason}"
-    parts = []
+        speeds.append(verdict)
     if contest.controls:
         null, positive = contest.null_control(timings), contest.positive_control(timings)
         if null.blocks:
@@ -425,7 +410,6 @@ def _summarise_contest(contest: Contest, contest_verdicts: Sequence[Verdict], ti
         if positive:
             answer = "yes" if positive.verdict == "slower" else "no"
             parts.append(f"would a slowdown of {positive.slowdown:.0%} be seen: {answer}")
-    speeds = [verdict for verdict in contest_verdicts if isinstance(verdict, SpeedVerdict)]
     if speeds:
         mean = speedup_text(geometric_mean([speed.ratio for speed in speeds]), 3)
         words = verdicts.tally_words(speeds).replace("same", f"same (within {contest.same_within:.0%})")

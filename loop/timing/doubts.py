@@ -1,10 +1,9 @@
 """Can a timing be trusted? Suspicious ones become `invalid` verdicts, which carry no speed."""
 
-from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from statistics import median, median_low
-from typing import NamedTuple
 
-from loop.base.processes import Tick
+from loop.base.processes import Waiting
 from loop.gate.kernel import failure_verdict
 from loop.machine.gpus import detect_gpus
 from loop.model.dtypes import Dtype
@@ -49,19 +48,6 @@ for products emulated with integers."""
 FLOOR_TRIES = 5  # Times that an empty call is measured again before a timing is called impossible.
 
 
-class Ceiling(NamedTuple):
-    """A hardware limit in operations or bytes a second, the slack allowed above it, its source."""
-
-    per_s: float
-    slack: float
-    source: str
-
-    @property
-    def highest_possible(self) -> float:
-        """The rate above which a claim is impossible."""
-        return self.per_s * self.slack
-
-
 def explain_below_empty_call(seconds: float, empty_s: float, way_text: str, slack: float) -> str:
     """Why a call cannot take `seconds`: an empty one, made alike, takes longer. Empty if it can.
     `way_text`: what is called, in words; `slack`: factor by which a call may be faster."""
@@ -71,58 +57,36 @@ def explain_below_empty_call(seconds: float, empty_s: float, way_text: str, slac
     return f"faster than an empty call: {seconds * 1e6:.3g} us, {empty}"
 
 
-def explain_beyond_memory(seconds: float, moved_bytes: float, byte_source: str, ceiling: Ceiling) -> str:
-    """Why a call cannot take `seconds`: no memory moves its bytes in that time. Empty if it can.
-    `moved_bytes`: bytes that a call has to move; `byte_source`: who says so, in words."""
-    bytes_per_s = moved_bytes / seconds
-    if bytes_per_s <= ceiling.highest_possible:
-        return ""
-    claim = f"{moved_bytes / 1e6:.3g} MB ({byte_source}) in {seconds * 1e6:.3g} us"
-    rate, limit = f"{bytes_per_s / 1e9:.0f} GB/s", f"{ceiling.per_s / 1e9:.0f} GB/s"
-    return f"faster than memory: {claim} are {rate}, where {limit} are {ceiling.source}"
-
-
-def explain_beyond_arithmetic(flops_per_s: float | None, ceiling: Ceiling | None) -> str:
-    """Why a call cannot do so many operations a second: the device cannot. Empty if it can. Also empty if
-    operations are not counted, or the device's ceiling is unknown."""
-    if ceiling is None or flops_per_s is None or flops_per_s <= ceiling.highest_possible:
-        return ""
-    claim, limit = f"{flops_per_s / 1e9:.0f} counted GFLOP/s", f"{ceiling.highest_possible / 1e9:.0f}"
-    return f"faster than the device: {claim} where at most {limit} are possible ({ceiling.source})"
-
-
-def gpu_arithmetic_ceiling(capability: str, gpu: DeviceFacts, dtype: Dtype) -> Ceiling | None:
-    """Most operations a second of a GPU by its compute capability, as in `9.0`; None if unknown."""
+def highest_flops_per_s(capability: str, gpu: DeviceFacts, dtype: Dtype) -> float | None:
+    """A rate of operations that no GPU of a compute capability, as in `9.0`, exceeds; None if it is unknown."""
     if capability not in OPERATIONS_PER_CYCLE or not gpu.sms or not gpu.clock_hz:
         return None
-    per_cycle = OPERATIONS_PER_CYCLE[capability][RATE_COLUMN[dtype]]
-    source = f"{gpu.sms} multiprocessors of compute capability {capability}"
-    return Ceiling(per_cycle * gpu.sms * gpu.clock_hz, SPARSE_SLACK, source)
+    return OPERATIONS_PER_CYCLE[capability][RATE_COLUMN[dtype]] * gpu.sms * gpu.clock_hz * SPARSE_SLACK
 
 
 def explain_beyond_gpu_memory(seconds: float, moved_bytes: float, byte_source: str, gpu: DeviceFacts) -> str:
     """Why a GPU cannot move a call's bytes in `seconds`; empty if it can, or if its rates are unknown (0). All
-    bytes pass through its L2 cache; those that the L2 cannot hold also come from its memory."""
-    uncached_bytes, objection = moved_bytes - gpu.l2_bytes, ""
-    if gpu.bytes_per_s and gpu.l2_bytes and uncached_bytes > 0:
-        source = f"what its memory gives, beyond {gpu.l2_bytes / 2**20:.0f} MiB in its L2"
-        memory = Ceiling(gpu.bytes_per_s, GPU_SLACK, source)
-        objection = explain_beyond_memory(seconds, uncached_bytes, byte_source, memory)
-    if not objection and gpu.sms and gpu.clock_hz:
-        l2_bytes_per_s = gpu.sms * gpu.clock_hz * L2_BYTES_PER_CYCLE
-        cache = Ceiling(l2_bytes_per_s, GPU_SLACK, "what its L2 gives")
-        objection = explain_beyond_memory(seconds, moved_bytes, byte_source, cache)
-    return objection
+    bytes pass through its L2 cache; those that the L2 cannot hold also come from its memory. `byte_source`: who
+    says how many bytes a call moves, in words."""
+    memory_bytes_per_s = gpu.bytes_per_s if gpu.l2_bytes else 0.0
+    l2_bytes_per_s = gpu.sms * gpu.clock_hz * L2_BYTES_PER_CYCLE
+    beyond_l2 = f"what its memory gives, beyond {gpu.l2_bytes / 2**20:.0f} MiB in its L2"
+    for size, most_per_s, source in (
+        (moved_bytes - gpu.l2_bytes, memory_bytes_per_s, beyond_l2),
+        (moved_bytes, l2_bytes_per_s, "what its L2 gives"),
+    ):
+        if most_per_s and size / seconds > most_per_s * GPU_SLACK:
+            claim = f"{size / 1e6:.3g} MB ({byte_source}) in {seconds * 1e6:.3g} us"
+            rate, limit = f"{size / seconds / 1e9:.0f} GB/s", f"{most_per_s / 1e9:.0f} GB/s"
+            return f"faster than memory: {claim} are {rate}, where {limit} are {source}"
+    return ""
 
 
-def explain_impossible_speed(
-    bench: Bench, measurement: Measurement, kind: VariantKind
-) -> Generator[Tick, None, str]:
+def explain_impossible_speed(bench: Bench, measurement: Measurement, kind: VariantKind) -> Waiting[str]:
     """Why a measured call cannot be so short; empty if it can. `kind`: of its variant. Compares it with an empty
     call, which is timed again up to `FLOOR_TRIES` times before it objects (a program has none), and on a GPU with
     its arithmetic and memory."""
     seconds, workload, target = measurement.candidate_us * 1e-6, measurement.workload, bench.target
-    objection = ""
     if kind != "command":  # Programs have no measured empty call.
         way: CallWay = "kernel" if bench.device == "cuda" else kind
         slack = KERNEL_SLACK if way == "kernel" else EMPTY_SLACK
@@ -132,19 +96,26 @@ def explain_impossible_speed(
             objection = explain_below_empty_call(seconds, empty_s, EMPTY_CALL_NAMES[way], slack)
             if not objection:
                 break
+        if objection:
+            return objection
     gpu = detect_gpus().first if bench.device == "cuda" else None
-    if gpu and not objection:
-        peak = gpu_arithmetic_ceiling(gpu.capability, gpu.facts, workload.dtype)
+    if gpu:
+        most_flops_per_s = highest_flops_per_s(gpu.capability, gpu.facts, workload.dtype)
+        source = f"{gpu.facts.sms} multiprocessors of compute capability {gpu.capability}"
         if bench.gpu and (stated_flops_per_s := bench.gpu.flops_per_s.get(workload.dtype)):
             # The manifest states the peak at the best clock, so it needs no slack.
-            peak = Ceiling(stated_flops_per_s, 1.0, bench.gpu.source)
-        objection = explain_beyond_arithmetic(measurement.flops_per_s, peak)
+            most_flops_per_s, source = stated_flops_per_s, bench.gpu.source
+        counted_flops_per_s = measurement.flops_per_s or 0.0
+        if most_flops_per_s and counted_flops_per_s > most_flops_per_s:
+            claim, limit = f"{counted_flops_per_s / 1e9:.0f} counted GFLOP/s", f"{most_flops_per_s / 1e9:.0f}"
+            return f"faster than the device: {claim} where at most {limit} are possible ({source})"
         moved_bytes, byte_source = evaluate_work(target.bytes, workload), "the manifest's `bytes`"
         if moved_bytes is None:
             sizes, byte_source = tensor_bytes(target, workload), "its output"
             moved_bytes = sum(sizes.get(name, 0) for name in target.signature.outputs)
-        objection = objection or explain_beyond_gpu_memory(seconds, moved_bytes, byte_source, gpu.facts)
-    return objection or explain_below_empty_call(seconds, LEAST_CALL_S, "on any processor", slack=1.0)
+        if objection := explain_beyond_gpu_memory(seconds, moved_bytes, byte_source, gpu.facts):
+            return objection
+    return explain_below_empty_call(seconds, LEAST_CALL_S, "on any processor", slack=1.0)
 
 
 CACHED_FACTOR = 2.0  # A call on cached values may be faster, but not by this factor.
@@ -157,7 +128,7 @@ CLOCK_LAG_SHARE, CLOCK_LAG_S = 0.04, 60e-6
 
 def find_doubts(
     bench: Bench, timings: Timings, measured: Sequence[Measurement], pairs: Sequence[Pair]
-) -> Generator[Tick, None, tuple[NoSpeedVerdict, ...]]:
+) -> Waiting[tuple[NoSpeedVerdict, ...]]:
     """The first doubt of each variant and workload, as an `invalid` or `incorrect` verdict. In order: wrong
     output, cached result, clock, deferred work, calls without proof, impossible speed, a GPU that slowed one side.
     A doubt about one side alone names what the first pair is `against`. Times empty calls again before it blames

@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ import psutil
 
 from loop.base.locks import LockHeld, locked
 from loop.base.places import shared_locks
-from loop.base.processes import Tick
+from loop.base.processes import Tick, Waiting
 from loop.gate.kernel import compile_all, variants_to_build, workloads
 from loop.machine import nvml
 from loop.machine.gpus import detect_gpus
@@ -36,7 +36,7 @@ class ReadyVariants:
     hint: str | None = None
 
 
-def ready_variants(context: Context) -> Generator[Tick, None, ReadyVariants]:
+def ready_variants(context: Context) -> Waiting[ReadyVariants]:
     """The variants that passed verification in this session, with the builds that were checked, and builds of the
     other variants; else why nothing can be timed (`why_not`). Builds what the cache has lost."""
     verification = context.latest_output("kernel.verify", VerifyOutput)
@@ -54,7 +54,7 @@ def ready_variants(context: Context) -> Generator[Tick, None, ReadyVariants]:
     return ReadyVariants(verification.right, build_by_variant)
 
 
-def hold_device(bench: Bench, stack: ExitStack) -> Generator[Tick, None, str]:
+def hold_device(bench: Bench, stack: ExitStack) -> Waiting[str]:
     """Lock the device until `stack` closes; wait while another session measures on it, then until a GPU is idle.
     Returns a warning: whom it waited for, and other users of the GPU. Empty if there are none."""
     project_locks = bench.cache / "locks"
@@ -65,17 +65,17 @@ def hold_device(bench: Bench, stack: ExitStack) -> Generator[Tick, None, str]:
     # The process that started this command may hold the lock: it counts as ours.
     own_pids = (os.getpid(), *(parent.pid for parent in psutil.Process().parents()))
     for folder in filter(None, (project_locks, shared_locks())):  # In one order: no deadlock.
-        start_time, first_holder, is_ours = time.monotonic(), "", False
-        while not is_ours:
+        start_time, first_holder = time.monotonic(), ""
+        while True:
             try:
                 stack.enter_context(locked(folder / lock_name))
-                is_ours = True
+                break
             except LockHeld as error:
-                is_ours = error.pid in own_pids
-                if not is_ours:
-                    yield Tick(f"waiting for {error.holder}, which measures", is_urgent=not first_holder)
-                    first_holder = first_holder or error.holder
-                    time.sleep(0.1)
+                if error.pid in own_pids:
+                    break
+                yield Tick(f"waiting for {error.holder}, which measures", is_urgent=not first_holder)
+                first_holder = first_holder or error.holder
+                time.sleep(0.1)
         waited = f"waited {time.monotonic() - start_time:.0f} s for {first_holder}, which measured"
         warning_texts += [waited] if first_holder else []
     warning_texts.append((yield from wait_for_idle_gpu(bench)))
@@ -98,7 +98,7 @@ def append_warnings(message: str, warning_texts: Sequence[str]) -> str:
     return "; ".join([message, *(f"warning: {text}" for text in warning_texts)])
 
 
-def wait_for_idle_gpu(bench: Bench) -> Generator[Tick, None, str]:
+def wait_for_idle_gpu(bench: Bench) -> Waiting[str]:
     """Wait until the GPU is idle, at most `IDLE_WAIT_S`; a warning about other programs on it, or empty."""
     sensors, deadline = bench.sensors, time.monotonic() + IDLE_WAIT_S
     if sensors is None:
@@ -117,7 +117,7 @@ def describe_gpu_use(bench: Bench, busy_percent: int | None = None) -> str:
     users, gpu = bench.sensors.users() or (), detect_gpus().first
     others = [user for user in users if user.pid != os.getpid()]
     children = {child.pid for child in psutil.Process().children(recursive=True)}
+    other_users = nvml.other_users(others, children, set(psutil.pids()))
     known_bytes = sum(user.memory_bytes or 0 for user in users)
-    strangers = nvml.other_users(others, children, set(psutil.pids()))
     unexplained_bytes = (bench.sensors.memory() or (0, 0))[1] - known_bytes
-    return nvml.warn_of_others(gpu.name if gpu else "the GPU", strangers, unexplained_bytes, busy_percent)
+    return nvml.warn_of_others(gpu.name if gpu else "the GPU", other_users, unexplained_bytes, busy_percent)

@@ -48,14 +48,10 @@ COPY_SLACK, COPY_SLACK_S = 1.25, 1e-6
 class Limits:
     """How long to measure, and the seed of the measurement."""
 
-    rounds: int
-    """Rounds, if time allows."""
-    limit_s: float
-    """No round starts that would probably end later."""
-    seed: int
-    """Seed of the order of sides, and of the values."""
-    least_rounds: int = MIN_ROUNDS
-    """Rounds that are timed even if they exceed `limit_s`."""
+    rounds: int  # Rounds, if time allows.
+    limit_s: float  # No round starts that would probably end later.
+    seed: int  # Seed of the order of sides, and of the values.
+    least_rounds: int = MIN_ROUNDS  # Rounds that are timed even if they exceed `limit_s`.
 
 
 class MemoryProbe(NamedTuple):
@@ -78,19 +74,15 @@ class Timings:
     """Raw samples, and what was observed while they were taken."""
 
     segments: list[Segment] = field(default_factory=list)
-    floors: Floors | None = None
-    """How long empty calls take on this machine."""
-    self_timed_sides: set[str] = field(default_factory=set)
-    """Sides that reported their own times."""
+    floors: Floors | None = None  # How long empty calls take on this machine.
+    self_timed_sides: set[str] = field(default_factory=set)  # Sides that reported their own times.
     crowding_threads: dict[str, int] = field(default_factory=dict)
     """Side to the most threads that it ran at once, if these are more than its cores."""
     rounds: int = 0
-    rounds_s: float = 0.0
-    """Duration of all rounds, without starting processes."""
+    rounds_s: float = 0.0  # Duration of all rounds, without starting processes.
     wrong_outputs: list[tuple[str, Check]] = field(default_factory=list)
     """Timed outputs that were wrong: side and check."""
-    checked_outputs: int = 0
-    """Timed outputs that were checked against the reference."""
+    checked_outputs: int = 0  # Timed outputs that were checked against the reference.
     memory_probes: dict[tuple[str, str], list[MemoryProbe]] = field(default_factory=dict)
     """Side and workload to its tests for cached results, one a process."""
     clock_pairs: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
@@ -130,10 +122,8 @@ Pending = Callable[[Timings], Mapping[str, Sequence[str]]]
 class Pair:
     """A candidate side and the side it is compared with."""
 
-    candidate: Side
-    """Named like its variant."""
-    reference: str
-    """Name of the other side."""
+    candidate: Side  # Named like its variant.
+    reference: str  # Name of the other side.
     against: Against
 
     @property

@@ -10,14 +10,12 @@ import itertools
 import math
 import random
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
 
 from loop.base.errors import WorkFailed
-from loop.base.processes import Tick, kill_trees
+from loop.base.processes import Waiting, kill_trees
 from loop.base.stats import MIN_VALUES
 from loop.calls.arena import IS_CAPTURED, MOST_CALLS
 from loop.calls.call import Call, Refused
@@ -31,7 +29,7 @@ from loop.timing.timed_call import SECRET, SegmentSamples, TimedCall
 from loop.workers.bench import JUDGE_LIMIT_S, Bench, Side
 from loop.workers.judge_messages import Compare
 from loop.workers.messages import Computed, Unstage
-from loop.workers.program import START_LIMIT_S, Worker, WorkerLost
+from loop.workers.program import START_LIMIT_S, WorkerLost
 
 PROBED_ROUNDS = 3  # Rounds in which each side is tested for cached results.
 FIRST_SET_SHARE = 0.45  # Share of the remaining time for the first set of shared processes: it has more to start.
@@ -64,51 +62,31 @@ def blame_side(side: str, activity: str) -> Iterator[None]:
         raise Untimed(side, message, hint) from error
 
 
-class SegmentEvidence(NamedTuple):
-    """What the judge needs to check a segment's output."""
-
-    side: str
-    workload: Workload
-    call: Call
-    samples: SegmentSamples
-
-
-@dataclass(eq=False)
 class ProcessSet:
     """A fresh process for each side, for one round; on a GPU for a few. Values are new, too."""
 
-    bench: Bench
-    sides: Mapping[str, Side]
-    """Name to side."""
-    round_numbers: range
-    """Numbers of the rounds that share the processes. Fewer are timed if time is short."""
-    stack: ExitStack
-    """Closing it ends the processes."""
-    limits: Limits
-    shuffle: random.Random
-    deadline: float = math.inf
-    """By the monotonic clock."""
-    least_rounds: int = 2
-    """Rounds that are timed however long they take."""
-    round_number: int = field(init=False, default=0)
-    workers: dict[str, Worker] = field(init=False)
-    calls: dict[str, TimedCall] = field(init=False, default_factory=dict)
-    """Side to its call of the current workload."""
-    started_sides: set[str] = field(init=False, default_factory=set)
-    """Sides whose process has made its first call."""
-    evidence: list[SegmentEvidence] = field(init=False, default_factory=list)
-    latest_reading: DeviceReading | None = field(init=False, default=None)
-
-    def __post_init__(self) -> None:
-        start = self.bench.start_worker
-        self.workers = {name: self.stack.enter_context(start(side)) for name, side in self.sides.items()}
+    def __init__(
+        self, schedule: "Schedule", sides: Sequence[Side], round_numbers: range, stack: ExitStack
+    ) -> None:
+        """`round_numbers`: of the rounds that share the processes; fewer are timed if time is short. Closing
+        `stack` ends the processes."""
+        self.bench, self.limits, self.shuffle = schedule.bench, schedule.limits, schedule.shuffle
+        self.timings, self.round_numbers, self.stack = schedule.timings, round_numbers, stack
+        self.sides = {side.name: side for side in sides}
+        self.workers = {side.name: stack.enter_context(self.bench.start_worker(side)) for side in sides}
+        self.deadline, self.least_rounds, self.round_number = math.inf, 2, round_numbers[0]
+        """When the rounds should end, by the monotonic clock; rounds timed however long they take."""
+        self.calls: dict[str, TimedCall] = {}  # Side to its call of the current workload.
+        self.started_sides: set[str] = set()  # Sides whose process has made its first call.
+        self.evidence: list[tuple[str, Workload, Call, SegmentSamples]] = []
+        """Of each segment, what the judge needs to check its output."""
+        self.latest_reading: DeviceReading | None = None
 
     def time_workloads(
-        self, workloads: Sequence[Workload], sides_by_workload: Mapping[str, Sequence[str]], timings: Timings
-    ) -> Generator[Tick, None, int]:
+        self, workloads: Sequence[Workload], sides_by_workload: Mapping[str, Sequence[str]]
+    ) -> Waiting[int]:
         """Time every workload, then judge the outputs; judging meanwhile would disturb the timing.
-        `sides_by_workload`: names of the sides to time. Adds to `timings`. Returns the number of rounds in
-        which every workload was timed."""
+        `sides_by_workload`: names of the sides to time. Returns the rounds in which every workload was timed."""
         # No process has seen these values: primes keep the seeds of sets and of sessions apart.
         seed_shift = 1_000_003 * (self.round_numbers[0] + 1) + 7919 * (self.limits.seed % 65536)
         reseeded = [w.model_copy(update={"seed": w.seed + seed_shift}) for w in workloads]
@@ -117,32 +95,30 @@ class ProcessSet:
         least_rounds = len(self.round_numbers)
         for index, workload in enumerate(reseeded):
             names, workloads_left = sides_by_workload[workload.name], len(reseeded) - index
-            yield from self._stage_workload(workload, names, timings)
-            rounds = yield from self._time_rounds(workload, names, timings, workloads_left)
+            yield from self._stage_workload(workload, names)
+            rounds = yield from self._time_rounds(workload, names, workloads_left)
             least_rounds = min(least_rounds, rounds)
             for name in names:
                 with self._running_alone(name, workload):
                     note = self._progress_note(workload)
                     yield from self.workers[name].ask(Unstage(), limit_s=LONGEST_S, note=note)
                     self.calls.pop(name).arena.free_tensors()
-        yield from self._judge_outputs(timings)
+        yield from self._judge_outputs()
         for workload in reseeded:
             yield from self.bench.discard_answer(workload)
         return least_rounds
 
-    def _stage_workload(
-        self, workload: Workload, names: Sequence[str], timings: Timings
-    ) -> Generator[Tick, None, None]:
+    def _stage_workload(self, workload: Workload, names: Sequence[str]) -> Waiting[None]:
         """Time empty calls, once a session; then have each side map its call's memory, make the call once, and
         test it for cached results: on a CPU one side after the other, on a GPU all at once, for its driver makes
         each wait. A CPU is tested in the first rounds only; on a GPU every set is, else its first round is 5 %
         slower."""
         self.round_number = self.round_numbers[0]
-        floors = timings.floors = yield from self.bench.measure_floors()
+        floors = self.timings.floors = yield from self.bench.measure_floors()
         is_cpu = self.bench.device == "cpu"
         tensors = self.bench.make_call(workload, "", with_windows=True).inputs
         doubled_values = [2 * Path(tensor.path).read_bytes() for tensor in tensors]
-        timed = [segment.calls for segment in timings.segments_of(workload.name)]
+        timed = [segment.calls for segment in self.timings.segments_of(workload.name)]
         order = self.shuffle.sample(names, len(names))
         for group in [[name] for name in order] if is_cpu else [order]:
             for name in group:
@@ -168,11 +144,9 @@ class ProcessSet:
             for name in group if not is_cpu or self.round_number < PROBED_ROUNDS else ():
                 with self._running_alone(name, workload):
                     if probe := (yield from self.calls[name].probe_memory()):
-                        timings.memory_probes.setdefault((name, workload.name), []).append(probe)
+                        self.timings.memory_probes.setdefault((name, workload.name), []).append(probe)
 
-    def _time_rounds(
-        self, workload: Workload, names: Sequence[str], timings: Timings, workloads_left: int
-    ) -> Generator[Tick, None, int]:
+    def _time_rounds(self, workload: Workload, names: Sequence[str], workloads_left: int) -> Waiting[int]:
         """Time one workload in all rounds that its share of the time allows; returns how many. A round is in the
         order A B C C B A on a CPU; on a GPU, whose clock hardly drifts, each side has one turn. Each side is
         judged in a random turn of one random round. In two rounds, the repeated values would tell the worker
@@ -199,8 +173,8 @@ class ProcessSet:
             for turn, names_in_turn in enumerate(turns):
                 for name in names_in_turn:
                     is_judged = judged_turns.get(name) == turn
-                    segments.append((yield from self._time_segment(name, workload, timings, is_judged=is_judged)))
-            timings.segments += charge_deferred_work(segments, timings.return_times_s, number)
+                    segments.append((yield from self._time_segment(name, workload, is_judged=is_judged)))
+            self.timings.segments += charge_deferred_work(segments, self.timings.return_times_s, number)
         return rounds
 
     @contextmanager
@@ -212,11 +186,9 @@ class ProcessSet:
             yield
         worker.pause()
 
-    def _time_segment(
-        self, name: str, workload: Workload, timings: Timings, *, is_judged: bool
-    ) -> Generator[Tick, None, Segment]:
+    def _time_segment(self, name: str, workload: Workload, *, is_judged: bool) -> Waiting[Segment]:
         """Time one segment of a side; other facts go to `timings` and `evidence`. `is_judged`: judge a call."""
-        before, call = self.latest_reading, self.calls[name]
+        before, call, timings = self.latest_reading, self.calls[name], self.timings
         with self._running_alone(name, workload):
             samples = yield from call.take_segment(is_judged=is_judged)
         after = self.latest_reading = self.bench.read_sensors()
@@ -235,7 +207,7 @@ class ProcessSet:
         if samples.output is not None and not call.is_program:
             judged_sample = JudgedSample(samples.seconds[samples.judged_index], samples.calls)
             timings.judged_samples.setdefault(key, []).append(judged_sample)
-        self.evidence.append(SegmentEvidence(name, workload, call.call, samples))
+        self.evidence.append((name, workload, call.call, samples))
         return Segment(
             side=name,
             workload=workload.name,
@@ -247,7 +219,7 @@ class ProcessSet:
             processes=self.round_numbers[0] if len(self.round_numbers) > 1 else None,  # None: its own.
         )
 
-    def _judge_outputs(self, timings: Timings) -> Generator[Tick, None, None]:
+    def _judge_outputs(self) -> Waiting[None]:
         """Check the output of each judged segment against the reference, note wrong ones in `timings`, and empty
         `evidence`. What was observed in any segment of the same side and workload counts against it, too."""
         for side, workload, call, samples in self.evidence:
@@ -257,20 +229,21 @@ class ProcessSet:
             path.write_bytes(samples.output)
             request, note = Compare(call, (str(path),)), self._progress_note(workload)
             finding = yield from self.bench.ask_judge(request, JUDGE_LIMIT_S, note)
-            segments = [each.samples for each in self.evidence if (each.side, each.workload) == (side, workload)]
-            changed = itertools.chain(*(segment.changed_inputs for segment in segments))
-            replaced = itertools.chain(*(segment.replaced_names for segment in segments))
-            writes = itertools.chain(*(segment.stray_writes for segment in segments))
+            segments = [
+                segment
+                for other_side, other_workload, _, segment in self.evidence
+                if (other_side, other_workload) == (side, workload)
+            ]
             computed = Computed(
-                changed_inputs=tuple(sorted(set(changed))),
-                replaced_functions=tuple(sorted(set(replaced))),
+                changed_inputs=tuple(sorted({name for each in segments for name in each.changed_inputs})),
+                replaced_functions=tuple(sorted({name for each in segments for name in each.replaced_names})),
                 depends_on_prefill=any(segment.is_unwritten for segment in segments),
-                stray_writes=tuple(dict.fromkeys(writes)),
+                stray_writes=tuple(dict.fromkeys(text for each in segments for text in each.stray_writes)),
             )
             check = make_check_of(self.sides[side], workload, "contiguous", computed, finding)
-            timings.checked_outputs += 1
+            self.timings.checked_outputs += 1
             if not check.passed:
-                timings.wrong_outputs.append((side, check))
+                self.timings.wrong_outputs.append((side, check))
         self.evidence.clear()
 
     def _progress_note(self, workload: Workload) -> str:
@@ -283,7 +256,7 @@ def measure(
     workloads: Sequence[Workload],
     limits: Limits,
     pending: Pending | None = None,
-) -> Generator[Tick, None, Timings]:
+) -> Waiting[Timings]:
     """Time the sides, alternating, until nothing is pending, or rounds or time are over. `pending`: what is
     still to be timed; None: everything, in every round. Extra rounds follow, even beyond the limit, for
     sides whose verified calls were all far slower: they are proof, and no samples. Raises LoopError if a
@@ -367,19 +340,18 @@ class Schedule:
 
     def time_sets(
         self, batch: Sequence[range], pending_sides: Callable[[], Mapping[str, Sequence[str]]]
-    ) -> Generator[Tick, None, None]:
+    ) -> Waiting[None]:
         """Start all sets of processes together, the costliest part; then time one set by one.
         `pending_sides`: the sides to time, by workload. Processes end with their last round, because each
         holds hundreds of megabytes of a GPU from its first call on."""
-        names = {name for some_names in pending_sides().values() for name in some_names}
-        chosen, timings = [side for side in self.sides if side.name in names], self.timings
+        names, timings = set(itertools.chain(*pending_sides().values())), self.timings
+        chosen = [side for side in self.sides if side.name in names]
         with ExitStack() as stack:
             sets: list[ProcessSet] = []
             for round_numbers in batch:
                 # Random: the process that starts first gets other GPU memory than the rest.
-                by_name = {side.name: side for side in self.shuffle.sample(chosen, len(chosen))}
-                own_stack = stack.enter_context(ExitStack())
-                sets.append(ProcessSet(self.bench, by_name, round_numbers, own_stack, self.limits, self.shuffle))
+                shuffled = self.shuffle.sample(chosen, len(chosen))
+                sets.append(ProcessSet(self, shuffled, round_numbers, stack.enter_context(ExitStack())))
             for process_set in sets:
                 for name, worker in process_set.workers.items():
                     with blame_side(name, "loading"):
@@ -392,14 +364,13 @@ class Schedule:
                 fits = self._elapsed_s + self.last_round_s <= self.limits.limit_s
                 if any(pending.values()) and (fits or self._is_round_required()):
                     least = max(self.least_rounds, MIN_VALUES if self.rounds_per_set > 1 else 0) - timings.rounds
-                    time_share = (
-                        1.0 if timings.rounds else FIRST_SET_SHARE
-                    )  # The first set leaves time for another.
+                    # The first set leaves time for another.
+                    time_share = 1.0 if timings.rounds else FIRST_SET_SHARE
                     start_time, left_s = time.monotonic(), max(0.0, self.limits.limit_s - self._elapsed_s)
                     process_set.deadline = start_time + time_share * left_s
                     process_set.least_rounds = least if timings.rounds else math.ceil(least / 2)
                     workloads = [w for w in self.workloads if pending.get(w.name)]
-                    rounds = yield from process_set.time_workloads(workloads, pending, timings)
+                    rounds = yield from process_set.time_workloads(workloads, pending)
                     took_s = time.monotonic() - start_time
                     self.last_round_s = took_s * min(2, rounds) / rounds
                     timings.rounds, timings.rounds_s = timings.rounds + rounds, timings.rounds_s + took_s

@@ -9,11 +9,10 @@ import math
 import random
 import time
 from array import array
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from loop.base.processes import Tick
+from loop.base.processes import Waiting
 from loop.calls import arena
 from loop.calls.call import Call, LibraryTerms, window_step
 from loop.calls.invocation import DelayReader
@@ -64,28 +63,22 @@ def plan_replays(call_s: float, sample_s: float, most_calls: int) -> tuple[int, 
 class SegmentSamples:
     """The samples of one segment, and what was observed of the variant."""
 
-    calls: int = 1
-    """Calls in a sample."""
-    seconds: list[float] = field(default_factory=list)
-    """Seconds of one call, sample by sample."""
+    calls: int = 1  # Calls in a sample.
+    seconds: list[float] = field(default_factory=list)  # Seconds of one call, sample by sample.
     waited_s: list[float] = field(default_factory=list)
     """Seconds a call that worker or judge waited for a core; empty if the system reports none."""
     return_s: list[float] = field(default_factory=list)
     """Seconds a call for returning the results, if they were requested."""
     clock_pairs: list[tuple[float, float]] = field(default_factory=list)
     """On a GPU: seconds of a sample by the judge's clock, without launches, and by the device's."""
-    is_self_timed: bool = False
-    """Whether the variant reported its own times."""
-    output: bytes | None = None
-    """The output of the call whose answer the judge knows."""
-    judged_index: int = 0
-    """Index of the sample with that call."""
+    is_self_timed: bool = False  # Whether the variant reported its own times.
+    output: bytes | None = None  # The output of the call whose answer the judge knows.
+    judged_index: int = 0  # Index of the sample with that call.
     changed_inputs: list[str] = field(default_factory=list)
     """Names of inputs that the variant overwrote."""
     replaced_names: list[str] = field(default_factory=list)
     """Names of what the variant replaced in its process."""
-    is_unwritten: bool = False
-    """Whether a call of the same sample did not write its output."""
+    is_unwritten: bool = False  # Whether a call of the same sample did not write its output.
     stray_writes: list[str] = field(default_factory=list)
     """Writes outside of tensors, or after "done"; a sentence each."""
 
@@ -101,8 +94,7 @@ class InputWindows:
 
     def __init__(self, call: Call, device: Device, rng: random.Random) -> None:
         self.call, self.rng = call, rng
-        self.offsets: list[range] = []
-        """Possible offsets of each input, in elements."""
+        self.offsets: list[range] = []  # Possible offsets of each input, in elements.
         for tensor in call.inputs:
             step = window_step(tensor.dtype, device)
             if call.input_sets > 1:
@@ -128,16 +120,11 @@ class InputWindows:
         """Where the inputs of a generator's draw start; an input that never changes starts at 0."""
         return tuple(offsets[number] if len(offsets) > number else 0 for offsets in self.offsets)
 
-    @contextmanager
-    def fix_draw(self, number: int) -> Iterator[None]:
-        """In this context, all calls read draw `number` of a generator (modulo their number). Does nothing
-        if values hardly repeat anyway."""
-        if self.has_few_draws:
-            self._fixed_draw = number % self.call.input_sets
-        try:
-            yield
-        finally:
-            self._fixed_draw = None
+    def fix_draw(self, number: int | None) -> None:
+        """From now on, let all calls read draw `number` of a generator (modulo the draws); None: any draw. Does
+        nothing if values hardly repeat anyway."""
+        is_fixed = number is not None and self.has_few_draws
+        self._fixed_draw = (number or 0) % self.call.input_sets if is_fixed else None
 
     def rotations(self, window: Sequence[int] | None) -> list[int]:
         """Elements to rotate each input by, so that `window` holds the values of known answer. None:
@@ -189,8 +176,7 @@ class TimedCall:
         """Whether calls of a sample return one buffer; then one call is a sample. None: unknown."""
         self._output_positions: list[int] = []
         """Bytes of the last output that are compared when the worker reports "done" and later."""
-        self._output_when_done = b""
-        """Those bytes, read when the worker reported "done"."""
+        self._output_when_done = b""  # Those bytes, read when the worker reported "done".
         self._graph_windows: dict[int, Windows] = {}
         """Calls in a graph to their windows, which the graph fixes."""
         self._replays, self._call_s = 1, 0.0
@@ -201,13 +187,14 @@ class TimedCall:
 
     def begin_staging(self) -> None:
         """Have the worker map the call's memory, and make the call once, on values not judged."""
-        with self.input_windows.fix_draw(0):
-            (window,) = self._windows(1)
+        self.input_windows.fix_draw(0)
+        (window,) = self._windows(1)
+        self.input_windows.fix_draw(None)
         call = self.call if self.is_program else self.call.at_first_windows().replace(key="")
         self._staging_start = time.monotonic()
         self.worker.send(StageCall(call, len(self.arena.output_offsets), window))
 
-    def finish_staging(self, limit_s: float, note: str, *, is_alone: bool) -> Generator[Tick, None, None]:
+    def finish_staging(self, limit_s: float, note: str, *, is_alone: bool) -> Waiting[None]:
         """Wait until the worker has done what `begin_staging` asked; `note`: for the screen. `is_alone`:
         nothing else was staged meanwhile. Then a slow first call counts as the call's own time, and the
         warm-up is left out; not where the worker copies results (`copies_results`)."""
@@ -217,14 +204,11 @@ class TimedCall:
             self._call_s = took_s
         self.orders = Orders(self.worker, limit_s, note)
 
-    def take_segment(self, *, is_judged: bool) -> Generator[Tick, None, SegmentSamples]:
+    def take_segment(self, *, is_judged: bool) -> Waiting[SegmentSamples]:
         """The samples of one segment: three at least, one at least of a slow call. If `is_judged`, one random
         sample holds the call whose answer is known. So a variant cannot rely on early or late calls, and a process
         never meets the same values twice. Of a program the last output is judged, in every segment."""
         samples, waits = SegmentSamples(), DelayReader(self.worker.child.process.pid)
-        seconds, warm_up_s = SEGMENT_S, WARM_UP_S
-        if self.is_on_gpu:
-            seconds, warm_up_s = GPU_SEGMENT_S, GPU_WARM_UP_S
         self.orders.enter()
         try:
             with self.orders.keep_off_worker_cores():  # This process keeps off the worker's cores.
@@ -238,22 +222,22 @@ class TimedCall:
                     yield from self.orders.give_order(arena.COPY_RESULTS)  # To shared memory, by the worker.
                     samples.output = self.arena.read_output(0)
                 else:
-                    call_s = yield from self._warm_up(waits, warm_up_s)
+                    call_s = yield from self._warm_up(waits, GPU_WARM_UP_S if self.is_on_gpu else WARM_UP_S)
                     yield from self._detect_shared_buffer(waits, self._calls_in_sample(call_s))
                     samples.calls = self._calls_in_sample(call_s)
-                    yield from self._take_samples(samples, waits, seconds, call_s, is_judged=is_judged)
+                    yield from self._take_samples(samples, waits, call_s, is_judged=is_judged)
         finally:
             waits.close()
         samples.replaced_names = list((yield from self.orders.leave()))
         return samples
 
     def _take_samples(
-        self, samples: SegmentSamples, waits: DelayReader, seconds: float, call_s: float, *, is_judged: bool
-    ) -> Generator[Tick, None, None]:
-        """Take samples until undisturbed ones fill this many seconds, and one is judged if `is_judged`.
-        The judged one is drawn among the samples that a quiet machine needs. A *late* segment took far
-        longer than planned: it takes no more samples than it must, and judges one soon. `call_s`:
-        expected seconds of a call."""
+        self, samples: SegmentSamples, waits: DelayReader, call_s: float, *, is_judged: bool
+    ) -> Waiting[None]:
+        """Take samples until undisturbed ones fill a segment, and one is judged if `is_judged`. The judged one is
+        drawn among the samples that a quiet machine needs. A *late* segment took far longer than planned: it
+        takes no more samples than it must, and judges one soon. `call_s`: expected seconds of a call."""
+        seconds = GPU_SEGMENT_S if self.is_on_gpu else SEGMENT_S
         least_samples = 1 if call_s > SLOW_CALL_S else MIN_SAMPLES
         needed_samples = int(seconds / (samples.calls * self._replays * call_s))
         judged_index = SECRET.randrange(max(least_samples, min(needed_samples, MAX_SAMPLES)))
@@ -288,14 +272,14 @@ class TimedCall:
                 spent_s += yield from self._return_results(samples, judged_call)
             is_late = spent_s >= MOST_DISTURBED * seconds or preparing_s >= MOST_PREPARING * seconds
 
-    def _prepare_sample(self, calls: int, judged_call: int | None = None) -> Generator[Tick, None, float]:
+    def _prepare_sample(self, calls: int, judged_call: int | None = None) -> Waiting[float]:
         """Prepare calls on fresh values; its seconds. `judged_call`: number of the call that gets the
         values of known answer; None: no call does."""
         windows = self._windows(calls)
         judged_window = None if judged_call is None else windows[judged_call]
         return (yield from self._prepare_calls(windows, self.input_windows.rotations(judged_window)))
 
-    def _time_calls(self, waits: DelayReader, calls: int) -> Generator[Tick, None, tuple[float, float | None]]:
+    def _time_calls(self, waits: DelayReader, calls: int) -> Waiting[tuple[float, float | None]]:
         """Order this many prepared calls; seconds by the judge's clock, and seconds of waiting. The wait for a
         core is None if the system does not report it, and 0 if the worker's own threads crowd its cores. The cost
         of the order itself is subtracted, but at most nine tenths. Keeps some bytes of the last output
@@ -314,7 +298,7 @@ class TimedCall:
                 self.crowding_threads, waited_s = max(self.crowding_threads, threads), 0.0
         return max(sample_s - self.empty_order_s, sample_s / 10), waited_s
 
-    def _detect_shared_buffer(self, waits: DelayReader, calls: int) -> Generator[Tick, None, None]:
+    def _detect_shared_buffer(self, waits: DelayReader, calls: int) -> Waiting[None]:
         """Check once whether the variant returns the same buffer for every call of a sample. If so, a
         sample becomes one call, since later calls overwrite earlier results. The test: calls on other
         inputs return the first call's bytes; another sample returns others."""
@@ -336,7 +320,7 @@ class TimedCall:
         """How often one order makes the calls. On a CPU once: a repeat would see known values."""
         return self._replays if self.arena.control_words[arena.IS_CAPTURED] else 1
 
-    def _return_results(self, samples: SegmentSamples, judged_call: int | None) -> Generator[Tick, None, float]:
+    def _return_results(self, samples: SegmentSamples, judged_call: int | None) -> Waiting[float]:
         """Have the worker finish (order FINISH, on a GPU) and copy results to shared memory (COPY_RESULTS), if
         the variant does not write them there; the seconds that this took. `judged_call`: the call to verify,
         or None. Its output is read while the worker is stopped; changed inputs and late writes are noted
@@ -364,7 +348,7 @@ class TimedCall:
         self.worker.resume()
         return return_s
 
-    def _warm_up(self, waits: DelayReader, seconds: float) -> Generator[Tick, None, float]:
+    def _warm_up(self, waits: DelayReader, seconds: float) -> Waiting[float]:
         """Make calls for this many seconds; returns seconds of one, the shortest undisturbed. Makes none if one
         is known to be slow. On a CPU values are always fresh, so that caching does not help, and samples grow
         meanwhile, because an order outweighs a single short call. A GPU has its own clock: at first, a few single
@@ -415,7 +399,7 @@ class TimedCall:
         sample_s = SLEPT_SAMPLE_S if self.worker.bells else SAMPLE_S
         return max(1, min(math.ceil(sample_s / call_s), most_calls))
 
-    def probe_memory(self) -> Generator[Tick, None, MemoryProbe | None]:
+    def probe_memory(self) -> Waiting[MemoryProbe | None]:
         """Fastest call on new values, and on repeated ones; None for a program or a slow call. A variant that
         caches results is faster on values that it has seen. Only the values differ: both find inputs just written,
         an output just poisoned and the same addresses. So a cold cache does not look like cached results. The
@@ -426,8 +410,8 @@ class TimedCall:
         self.orders.enter()
         try:
             with self.orders.keep_off_worker_cores():
-                with self.input_windows.fix_draw(0):
-                    call_s = yield from self._warm_up(waits, WARM_UP_S / 2)
+                self.input_windows.fix_draw(0)
+                call_s = yield from self._warm_up(waits, WARM_UP_S / 2)
                 is_single = self.input_windows.has_few_draws
                 calls = self._calls_in_sample(call_s, is_single=is_single, gpu_sample_s=GPU_PROBED_S)
                 self._replays = 1  # A second pass would see known values.
@@ -436,8 +420,8 @@ class TimedCall:
                 # cache of results has seen these.
                 can_alter = not self.is_on_gpu and any(is_floating(tensor.dtype) for tensor in self.call.inputs)
                 for number in range(0 if call_s > SLOW_CALL_S else 1 + PROBES):
-                    with self.input_windows.fix_draw(number):
-                        windows, rotations = self._windows(calls), self.input_windows.rotations(None)
+                    self.input_windows.fix_draw(number)
+                    windows, rotations = self._windows(calls), self.input_windows.rotations(None)
                     times_s, is_undisturbed = list[float](), not self.crowding_threads
                     for sample in range(PROBE_SAMPLES):
                         alters = can_alter and sample == 2
@@ -449,6 +433,7 @@ class TimedCall:
                         times_s.append(self._device_s(without_wait_s) / calls)  # A GPU has its own clock.
                     new_values_s = min(times_s[0], times_s[2]) if can_alter else times_s[0]
                     probes.append(MemoryProbe(new_values_s, times_s[1], is_undisturbed))
+                self.input_windows.fix_draw(None)
         finally:
             waits.close()
         yield from self.orders.leave()
@@ -469,7 +454,7 @@ class TimedCall:
 
     def _prepare_calls(
         self, windows: Windows, rotations: Sequence[int], *, alters: bool = False
-    ) -> Generator[Tick, None, float]:
+    ) -> Waiting[float]:
         """Write inputs, rotated by so many elements, overwrite outputs (poison), have the worker prepare its
         calls; its seconds. On a CPU one element of each call's inputs is withheld until the order, so none is
         computed earlier. Until then it is NaN, which no result hides, or has the other sign, which looks innocent.

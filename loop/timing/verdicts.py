@@ -25,8 +25,8 @@ heavy tails, one block in five disturbed, and autocorrelation it is simulated, n
 every block (`tests/bench/VERDICT.md`). Disturbances must hit both sides alike, so the side that starts is
 random.
 
-**Shared processes.** Blocks of the same processes share an offset that more blocks do not average out. Then
-`margin_for_offset` widens the margin by three standard deviations of this offset.
+**Shared processes.** Blocks of the same processes share an offset that more blocks do not average out. Three
+standard deviations of it widen the margin, which misses 1 in 1,000 cases.
 
 Sources: Rouder et al. 2009, "Bayesian t tests for accepting and rejecting the null hypothesis" (B); Gronau, Ly
 and Wagenmakers 2020, "Informed Bayesian t-tests" (one side); Hendriksen, de Heide and Grünwald 2021, "Optional
@@ -40,7 +40,7 @@ from dataclasses import dataclass
 from statistics import median, stdev
 from typing import Literal
 
-from loop.base.stats import CONFIDENCE, MIN_VALUES, Clipped, ratio_interval, t_cdf, winsorise
+from loop.base.stats import CONFIDENCE, MIN_VALUES, ratio_interval, t_cdf, winsorise
 from loop.model.causes import Cause
 from loop.model.measurement import Against, Measurement, NoSpeedVerdict, SpeedVerdict, is_vague
 from loop.model.target import Target, Workload
@@ -68,23 +68,20 @@ def measurements(
     measured = []
     for pair, workload in itertools.product(pairs, workloads):
         if len(log_ratios(timings.segments_of(workload.name), *pair.side_names)) >= MIN_ROUNDS:
-            flops, moved_bytes = evaluate_work(target.flops, workload), evaluate_work(target.bytes, workload)
-            measured.append(measure_pair(timings, pair, workload, flops, moved_bytes, confidence))
+            work = evaluate_work(target.flops, workload), evaluate_work(target.bytes, workload)
+            measured.append(measure_pair(timings, pair, workload, work, confidence))
     return tuple(measured)
 
 
+Work = tuple[float | None, float | None]  # Operations and bytes of a call; None if the manifest states none.
+
+
 def measure_pair(
-    timings: Timings,
-    pair: Pair,
-    workload: Workload,
-    flops: float | None = None,
-    moved_bytes: float | None = None,
-    confidence: float = CONFIDENCE,
+    timings: Timings, pair: Pair, workload: Workload, work: Work = (None, None), confidence: float = CONFIDENCE
 ) -> Measurement:
-    """The measurement of a pair on a workload with two rounds that count, at least. `flops`, `moved_bytes`:
-    operations and bytes of a call; None if the manifest states none. If the interval says nothing
+    """The measurement of a pair on a workload with two rounds that count, at least. If the interval says nothing
     (`is_vague`), `ratio` is the median of the rounds, `interval` their range, and `ranged` True."""
-    segments = timings.segments_of(workload.name)
+    segments, (flops, moved_bytes) = timings.segments_of(workload.name), work
     rounds = samples.counted_rounds(segments, *pair.side_names)
     ratios = [log_ratio for _, log_ratio in rounds]
     ratio, low, high = ratio_interval(ratios, confidence, samples.process_variance(rounds))
@@ -193,11 +190,14 @@ def invalid_verdict(variant: str, workload: str, against: Against, cause: Cause,
 class Decision:
     """The verdict that the blocks so far support."""
 
-    verdict: Word
-    """`faster` or `slower`: beyond the margin. `same`: within twice the margin."""
+    verdict: Word  # `faster` or `slower`: beyond the margin. `same`: within twice the margin.
     e_value: float
     """Evidence for the verdict; for `inconclusive`, the higher of those for faster and slower."""
     reason: str
+    log_ratios: Sequence[float]  # One for each block that counts.
+    against_faster: float
+    """Evidence that a campaign's candidate is not faster by more than the margin; 0 after fewer than
+    FUTILE_BLOCKS, and outside a campaign."""
 
 
 def needed_evidence(workloads: int, candidate_number: int = 0) -> float:
@@ -227,11 +227,6 @@ def e_value(log_ratios: Sequence[float], threshold: float, prior_variance: float
     return 2 * math.exp(min(log_two_sided, 700.0)) * probability_above  # exp overflows above 709.
 
 
-def margin_for_offset(variance: float) -> float:
-    """How far to widen the margin for the variance that blocks share: misses 1 in 1,000 cases."""
-    return 3 * math.sqrt(variance)  # Three standard deviations.
-
-
 def by_evidence(
     log_ratios: Sequence[float],
     workloads: int = 1,
@@ -240,48 +235,37 @@ def by_evidence(
     same_within: float = SAME_MARGIN,
 ) -> Decision:
     """The verdict that the blocks' log ratios support; `inconclusive`: another block may decide. `workloads`:
-    how many are compared; `extra_margin`: see `margin_for_offset`; `candidate_number`: see `needed_evidence`;
+    how many are compared; `extra_margin`: widens the margin; `candidate_number`: see `needed_evidence`;
     `same_within`: greatest difference that is `same` (beyond SAME_MARGIN only if it is unlikely to exceed
     MARGIN)."""
     blocks, needed_for_slower = len(log_ratios), needed_evidence(workloads)
     needed_for_faster = needed_evidence(workloads, candidate_number)
-    clipped = winsorise(log_ratios)
-    faster, slower = _two_sided_evidence(clipped, math.log1p(MARGIN) + extra_margin)
-    if blocks >= MIN_BLOCKS:
-        # `same`: the mean is above -same_within, and it is below same_within.
-        same = min(_two_sided_evidence(clipped, extra_margin - math.log1p(same_within)))
-        odds = f"to 1 after {blocks} blocks"
-        if faster >= needed_for_faster:
-            return Decision("faster", faster, f"more than {MARGIN:.0%} faster: evidence {faster:,.0f} {odds}")
-        if slower >= needed_for_slower:
-            return Decision("slower", slower, f"more than {MARGIN:.0%} slower: evidence {slower:,.0f} {odds}")
-        if same >= SAME_EVIDENCE and (same_within <= SAME_MARGIN or max(faster, slower) <= 1):
-            return Decision("same", same, f"within {same_within:.0%} either way: evidence {same:,.0f} {odds}")
-    evidence = max(faster, slower)
-    spread = stdev(clipped.values) if blocks > 1 else 0.0
-    against = evidence_against_faster(log_ratios, extra_margin) if candidate_number else 0.0
-    if against >= FUTILE_EVIDENCE:
-        reason = f"not more than {MARGIN:.0%} faster: evidence {against:,.0f} to 1 after {blocks} blocks"
+    values, margin = winsorise(log_ratios).values, math.log1p(MARGIN) + extra_margin
+    negated, same_limit = [-value for value in values], extra_margin - math.log1p(same_within)
+    faster, slower = e_value(values, margin), e_value(negated, margin)
+    # `same`: the mean is above -same_within, and it is below same_within.
+    same = min(e_value(values, same_limit), e_value(negated, same_limit))
+    may_be_same = same_within <= SAME_MARGIN or max(faster, slower) <= 1
+    against_faster = e_value(negated, -margin) if candidate_number and blocks >= FUTILE_BLOCKS else 0.0
+    spread = stdev(values) if blocks > 1 else 0.0
+    word: Word = "inconclusive"
+    evidence, odds = max(faster, slower), f"to 1 after {blocks} blocks"
+    if blocks >= MIN_BLOCKS and faster >= needed_for_faster:
+        word, evidence = "faster", faster
+        reason = f"more than {MARGIN:.0%} faster: evidence {faster:,.0f} {odds}"
+    elif blocks >= MIN_BLOCKS and slower >= needed_for_slower:
+        word, evidence = "slower", slower
+        reason = f"more than {MARGIN:.0%} slower: evidence {slower:,.0f} {odds}"
+    elif blocks >= MIN_BLOCKS and same >= SAME_EVIDENCE and may_be_same:
+        word, evidence = "same", same
+        reason = f"within {same_within:.0%} either way: evidence {same:,.0f} {odds}"
+    elif against_faster >= FUTILE_EVIDENCE:
+        reason = f"not more than {MARGIN:.0%} faster: evidence {against_faster:,.0f} {odds}"
     elif spread > TOO_NOISY_SD:
         remedy = "end what else runs on the machine, or measure longer"
         reason = f"too noisy to judge: blocks differ by {spread:.1%} (sd); {remedy}"
     elif blocks < MIN_BLOCKS:
         reason = f"{blocks} of the {MIN_BLOCKS} blocks that a verdict needs: measure longer"
     else:
-        needed = f"{needed_for_slower:,.0f} needed: measure longer"
-        reason = f"evidence {evidence:,.1f} to 1 after {blocks} blocks, {needed}"
-    return Decision("inconclusive", evidence, reason)
-
-
-def evidence_against_faster(log_ratios: Sequence[float], extra_margin: float = 0.0) -> float:
-    """Evidence that the candidate is not faster by more than the margin; 0 after fewer than FUTILE_BLOCKS.
-    `extra_margin`: see `margin_for_offset`."""
-    if len(log_ratios) < FUTILE_BLOCKS:
-        return 0.0
-    negated = [-value for value in winsorise(log_ratios).values]
-    return e_value(negated, -(math.log1p(MARGIN) + extra_margin))
-
-
-def _two_sided_evidence(clipped: Clipped, threshold: float) -> tuple[float, float]:
-    """Evidence that the mean is above `threshold`, and that it is below `-threshold`."""
-    return e_value(clipped.values, threshold), e_value([-value for value in clipped.values], threshold)
+        reason = f"evidence {evidence:,.1f} {odds}, {needed_for_slower:,.0f} needed: measure longer"
+    return Decision(word, evidence, reason, log_ratios, against_faster)

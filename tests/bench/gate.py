@@ -98,8 +98,9 @@ def count(tallies: dict[str, Tally], contest: Contest, timings: Timings) -> None
     a_block = spent / max(timings.rounds, 1) / len(contest.sides) / len(contest.workloads)
     for tally, rival in zip(tallies.values(), contest.rivals, strict=True):
         for workload in rival.workloads:
-            logs = contest.log_ratios(timings, workload, rival)
-            tally.words[contest.decide_now(timings, workload, rival).verdict] += 1
+            decision = contest.decide_now(timings, workload, rival)
+            logs = decision.log_ratios
+            tally.words[decision.verdict] += 1
             tally.blocks.append(len(logs))
             tally.seconds.append(len(logs) * (2 * a_block + START_S))
             tally.noise.append(noise_between_rounds([logs]) or 0.0)

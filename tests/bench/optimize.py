@@ -76,8 +76,9 @@ def keeps(logs: Sequence[float], true: float, scatter: float, number: int, draw:
     """Whether the shipped rules keep the `number`-th candidate of a campaign; unclear ones get more rounds."""
     drawn = [rounds(logs, true, scatter, draw) for _ in range(WORKLOADS)]
     for count in range(verdicts.FUTILE_BLOCKS, verdicts.MAX_BLOCKS):
-        if min(verdicts.evidence_against_faster(ratios[:count]) for ratios in drawn) >= verdicts.FUTILE_EVIDENCE:
-            return False  # As `Contest.is_evidently_not_faster`; a pair that is faster has no such evidence.
+        so_far = [verdicts.by_evidence(ratios[:count], candidate_number=1) for ratios in drawn]
+        if min(decision.against_faster for decision in so_far) >= verdicts.FUTILE_EVIDENCE:
+            return False  # As `Contest.pending_sides`; a pair that is faster has no such evidence.
     decisions = [decided(ratios, number, range(verdicts.MIN_BLOCKS, verdicts.MAX_BLOCKS + 1)) for ratios in drawn]
     if is_hopeful(
         [decision.verdict for decision, _ in decisions],

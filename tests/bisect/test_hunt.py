@@ -13,7 +13,7 @@ from loop.base.errors import MachineFailure
 from loop.base.processes import Tick, run_to_end
 from loop.bisect.candidates import CommitLine, Untestable, read_commits
 from loop.bisect.hunt import Bisection
-from loop.bisect.trying import CorrectnessProbe, Observing, ProbeMemory, Prober
+from loop.bisect.trying import KernelProbe, Observing, ProbeMemory, Prober
 from loop.model.bisect import BisectAnswer, Candidate, Metric, Probe
 from loop.model.measurement import Check, VariantChecks
 from loop.workers.program import WorkerLost
@@ -160,11 +160,11 @@ def test_saved_probes_that_were_cut_are_named(tmp_path: Path, capsys: pytest.Cap
 def test_runs_of_a_commit_use_values_that_none_of_its_saved_runs_used(tmp_path: Path) -> None:
     """A kernel that is wrong on few values is not called right because two of them were tried over and over."""
 
-    class WrongOnSeed5(CorrectnessProbe):
+    class WrongOnSeed5(KernelProbe):
         memory = ProbeMemory(tmp_path / "m")  # type: ignore[assignment]
 
         def __init__(self) -> None:
-            self.workloads = ()
+            self.metric, self.workloads = "correctness", ()
 
         def build_side(self, name: str, candidate: Candidate) -> Generator[Tick, None, None]:  # type: ignore[override]
             yield Tick("building")

@@ -42,7 +42,7 @@ def measure(
     timings = Timings(list(segments))
     timings.self_timed_sides = {candidate} if own_clock else set()
     pair = Pair(side, "ref", against)
-    return measure_pair(timings, pair, WORKLOAD, flops=flops, confidence=confidence)
+    return measure_pair(timings, pair, WORKLOAD, (flops, None), confidence)
 
 
 def test_a_measurement_is_the_mean_over_rounds_with_its_interval() -> None:
