@@ -28,7 +28,7 @@ from loop.model.target import Target
 from loop.model.workloads import RESERVED_KEYS
 from loop.report.screen import Screen
 from loop.starting.model import InitAnswer, InitRequest, TensorSpec
-from loop.starting.source import BUILD_BY_ENDING, FirstVariant, read_kernel
+from loop.starting.source import BUILD_BY_ENDING, Kernel, read_kernel
 from loop.workers.program import run_untimed
 
 PROGRAM = "loop.starting.program"
@@ -106,8 +106,8 @@ class InitOptions:
     """Dimension that the user gave by number to that number."""
     values: dict[str, Any]
     """Path of a parameter to its `--set` value."""
-    variant: FirstVariant | None
-    """A kernel; None for a Python function."""
+    kernel: Kernel | None
+    """None for a Python function."""
     module: str
     """Module of the function that is right."""
     name: str
@@ -128,8 +128,8 @@ def read_options(request: InitRequest) -> InitOptions:
     file, colon, function = request.source.rpartition(":")
     path = Path(file if colon else request.source)
     is_kernel = path.suffix in BUILD_BY_ENDING
-    variant = read_kernel(path, function if colon else "", values) if is_kernel else None
-    text = request.reference if variant else request.source
+    kernel = read_kernel(path, function if colon else "") if is_kernel else None
+    text = request.reference if kernel else request.source
     if text is None:
         hint = request.command_line("--reference", "module:function")
         raise UsageError("no function says what is right", hint)
@@ -143,9 +143,9 @@ def read_options(request: InitRequest) -> InitOptions:
     module_path = module.replace(".", "/")
     if files.keys().isdisjoint((f"{module_path}.py", f"{module_path}/__init__.py")):
         files = {}  # Installed, or without Python source: nothing to copy.
-    if variant:
-        files = {**variant.copied_files, **files}
-    return InitOptions(likes, fixed_sizes, values, variant, module, name, folder, files)
+    if kernel:
+        files = {**kernel.files, **files}
+    return InitOptions(likes, fixed_sizes, values, kernel, module, name, folder, files)
 
 
 def _parse_set(texts: Sequence[str]) -> dict[str, Any]:
