@@ -19,24 +19,13 @@ from loop.model.dtypes import FLOATS
 Name = Annotated[str, Field(min_length=1)]
 
 
-class Constant(model.TaskFile):
-    """An axis with a constant size."""
+class Axis(model.TaskFile):
+    """An axis: `const` has a value, the size of `var` is in each workload, that of `expr`, which only
+    SOL-ExecBench has, is a formula of other axes."""
 
-    type: Literal["const"]
-    value: Count
-
-
-class Variable(model.TaskFile):
-    """An axis whose size each workload gives."""
-
-    type: Literal["var"]
-
-
-class ExpressionAxis(model.TaskFile):
-    """An axis whose size is a formula of other axes; SOL-ExecBench only."""
-
-    type: Literal["expr"]
-    expression: Name
+    type: Literal["const", "var", "expr"]
+    value: Count | None = None
+    expression: Name | None = None
 
 
 class Argument(model.TaskFile):
@@ -50,7 +39,7 @@ class Definition(model.TaskFile):
     """The function to compute: axes, inputs, outputs and reference."""
 
     name: Name
-    axes: dict[str, Annotated[Constant | Variable | ExpressionAxis, Field(discriminator="type")]]
+    axes: dict[str, Axis]
     inputs: dict[str, Argument]
     """Inputs in the order of the call."""
     outputs: dict[str, Argument]
@@ -222,7 +211,7 @@ def load(dialect: str, path: Path, why: str) -> model.ForeignTask:
         check_sources(solution, solution_file)
         hardware |= dict.fromkeys(solution.spec.target_hardware)
     files, data_files, cases = [file], set(), []
-    variable_axes = {name for name, axis in definition.axes.items() if isinstance(axis, Variable)}
+    variable_axes = {name for name, axis in definition.axes.items() if axis.type == "var"}
     for workload, workload_document, workload_file in workloads:
         unknown_inputs = sorted(set(workload.inputs) - set(definition.inputs))
         missing_axes = sorted(variable_axes - set(workload.axes))
@@ -289,8 +278,11 @@ def _parse_reference(dialect: str, definition: Definition, document: Document, f
         expected = "a name that no input has"  # `key`: the complaint points to the name, not its value.
         complaints.append(complain(document, ("outputs", name), expected, repr(name), key=True))
     for name, definition_axis in definition.axes.items():
-        if dialect == TRACE and isinstance(definition_axis, ExpressionAxis):
+        if dialect == TRACE and definition_axis.type == "expr":
             complaints.append(complain(document, ("axes", name, "type"), "const or var", "expr"))
+        field = {"const": "value", "expr": "expression"}.get(definition_axis.type)
+        if field and getattr(definition_axis, field) is None:
+            complaints.append(complain(document, ("axes", name), f"a field `{field}`", "none"))
     if complaints:
         raise DefinitionError(complaints)
     try:
@@ -447,8 +439,8 @@ def make_target(task: model.ForeignTask, answers: Mapping[str, Path]) -> model.T
     definition, _ = read_json(task.files[0], Definition)
     sizes: dict[str, int | str] = {}  # Axes that workloads do not set: constants and formulas, in order.
     for name, axis in definition.axes.items():
-        if not isinstance(axis, Variable):
-            sizes[name] = axis.value if isinstance(axis, Constant) else axis.expression
+        if axis.type != "var":
+            sizes[name] = (axis.expression if axis.type == "expr" else axis.value) or 0
     entries = _workload_entries(task, definition)
     generator = definition.custom_inputs_entrypoint
     values = {
@@ -470,7 +462,7 @@ def make_target(task: model.ForeignTask, answers: Mapping[str, Path]) -> model.T
     for name, argument in definition.inputs.items():
         if argument.shape is None:
             scalars[name] = {"kind": "flag" if argument.dtype == "bool" else "number"}
-    axes = [name for name, axis in definition.axes.items() if not isinstance(axis, ExpressionAxis)]
+    axes = [name for name, axis in definition.axes.items() if axis.type != "expr"]
     types = [argument.dtype for argument in (*definition.outputs.values(), *definition.inputs.values())]
     # The type whose tolerance counts.
     dtype = next((dtype for dtype in types if dtype in FLOATS), "float32")
@@ -499,8 +491,8 @@ def _json_literal(value: Any) -> str:
 def _workload_entries(task: model.ForeignTask, definition: Definition) -> list[dict[str, Any]]:
     """Workloads of target.yaml; those with inputs in files are left out. Raises UsageError without any, and for an
     axis that loop cannot name."""
-    constants = {name: axis.value for name, axis in definition.axes.items() if isinstance(axis, Constant)}
-    variable_axes = [name for name, axis in definition.axes.items() if isinstance(axis, Variable)]
+    constants = {name: axis.value for name, axis in definition.axes.items() if axis.type == "const"}
+    variable_axes = [name for name, axis in definition.axes.items() if axis.type == "var"]
     entries = []
     for workload, *_ in _read_workloads(task.format, task.path):
         if not any(source.type == "safetensors" for source in workload.inputs.values()):

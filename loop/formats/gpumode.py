@@ -12,7 +12,7 @@ from loop.formats.model import Module, file_error
 
 NAME = "gpumode"
 MANIFEST = "task.yml"
-SUBMISSION, ANSWER = "@SUBMISSION@", "submission.py"
+SUBMISSION, ANSWER, EVALUATOR = "@SUBMISSION@", "submission.py", "eval.py"
 GENERATE, CHECK, REFERENCE, KERNEL = "generate_input", "check_implementation", "ref_kernel", "custom_kernel"
 DEFAULT_TOLERANCE = {"rtol": 1e-5, "atol": 1e-8}
 """Default tolerances of GPU MODE's `make_match_reference` and `verbose_allclose`."""
@@ -33,9 +33,10 @@ class File(model.TaskFile):
 
 
 class Config(model.TaskFile):
-    """How an answer is judged. `main`: the program to start, for Python."""
+    """How an answer is judged."""
 
     main: str | None = None
+    """The program to start, for Python; without it, `eval.py`."""
 
 
 class Manifest(model.TaskFile):
@@ -57,20 +58,30 @@ def claims(path: Path) -> str | None:
     return f"it has a {MANIFEST}" if (folder / MANIFEST).is_file() else None
 
 
-def read_judging(task: model.ForeignTask) -> tuple[dict[str, Path], str]:
-    """Name to path of the files that are judged with an answer, without the answer itself; and the name
-    of the program among them that judges it (`eval.py` if the task names none)."""
-    document = load_yaml(task.path / MANIFEST)
+def read_manifest(folder: Path) -> tuple[Manifest, Document, dict[str, Path]]:
+    """A task's manifest, its document, and name to path of all files but the answer. Raises DefinitionError, also
+    for a missing file or answer."""
+    document = load_yaml(folder / MANIFEST)
     manifest = parse(Manifest, document)
-    return _find_files(task.path, manifest, document), manifest.config.main or "eval.py"
+    path_by_name, complaints = {}, []
+    for index, file in enumerate(manifest.files):
+        source = (folder / file.source).resolve()
+        if file.source != SUBMISSION and source.is_file():
+            path_by_name[file.name] = source
+        elif file.source != SUBMISSION:
+            got = f"{file.source}, which is not there"
+            complaints.append(complain(document, ("files", index, "source"), "a file", got))
+    if all(file.source != SUBMISSION for file in manifest.files):
+        complaints.append(complain(document, ("files",), f"one file from {SUBMISSION}", "none"))
+    if complaints:
+        raise DefinitionError(complaints)
+    return manifest, document, path_by_name
 
 
 def load(path: Path, why: str) -> model.ForeignTask:
     """Read one task; `why`: how it was recognised. Raises DefinitionError with the line."""
     folder = path.parent if path.name == MANIFEST else path
-    document = load_yaml(folder / MANIFEST)
-    manifest = parse(Manifest, document)
-    files = _find_files(folder, manifest, document)
+    manifest, document, files = read_manifest(folder)
     modules = {name: model.read_module(file) for name, file in files.items() if file.suffix == ".py"}
     reference, evaluator = modules.get("reference.py"), modules.get(manifest.config.main or "")
     nodes = ast.walk(evaluator.tree) if evaluator else ()
@@ -117,23 +128,6 @@ def load(path: Path, why: str) -> model.ForeignTask:
         gpus=gpus,
         own_contract=has_own_contract,
     )
-
-
-def _find_files(folder: Path, manifest: Manifest, document: Document) -> dict[str, Path]:
-    """Name to path of all files but the answer. Raises DefinitionError for a missing file or answer."""
-    path_by_name, complaints = {}, []
-    for index, file in enumerate(manifest.files):
-        source = (folder / file.source).resolve()
-        if file.source != SUBMISSION and source.is_file():
-            path_by_name[file.name] = source
-        elif file.source != SUBMISSION:
-            got = f"{file.source}, which is not there"
-            complaints.append(complain(document, ("files", index, "source"), "a file", got))
-    if all(file.source != SUBMISSION for file in manifest.files):
-        complaints.append(complain(document, ("files",), f"one file from {SUBMISSION}", "none"))
-    if complaints:
-        raise DefinitionError(complaints)
-    return path_by_name
 
 
 def _check_reference(

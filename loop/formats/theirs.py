@@ -120,7 +120,8 @@ def _prepare_kernelbench(request: ForeignAnswer, folder: Path) -> list[Step]:
     packages = model.read_module(request.answer).imported_packages
     backend = "triton" if "triton" in packages else "cuda"
     files = (str(request.task.path), str(request.answer), str(result))
-    return [((request.python, "-c", KERNELBENCH_DRIVER, *files, backend), result)]
+    command: tuple[str, ...] = (request.python, "-c", KERNELBENCH_DRIVER, *files, backend)
+    return [(command, result)]
 
 
 def _read_kernelbench(results: StepResults) -> Verdict:
@@ -141,7 +142,7 @@ def _read_kernelbench(results: StepResults) -> Verdict:
 def _prepare_gpumode(request: ForeignAnswer, folder: Path) -> list[Step]:
     """The steps that run the tests, then the benchmarks; `folder` gets the files that they need."""
     task = request.task
-    files, program = gpumode.read_judging(task)
+    manifest, _, files = gpumode.read_manifest(task.path)
     for name, path in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, folder / name)
@@ -157,7 +158,7 @@ def _prepare_gpumode(request: ForeignAnswer, folder: Path) -> list[Step]:
             for case in cases:
                 text += "; ".join(f"{name}: {value}" for name, value in case.arguments.items()) + "\n"
             (folder / f"{mode}.txt").write_text(text)
-            arguments = (request.python, program, mode, f"{mode}.txt")
+            arguments = (request.python, manifest.config.main or gpumode.EVALUATOR, mode, f"{mode}.txt")
             command = ("/bin/sh", "-c", RESULT_TO_FILE, "sh", str(result), *arguments)
             steps.append((command, result))
     return steps
@@ -186,8 +187,8 @@ def _read_gpumode(results: StepResults) -> Verdict:
 
 def _gpumode_needs_cuda(task: ForeignTask) -> bool:
     """Whether the task or its judging program uses CUDA; True if the program is unknown."""
-    files, program = gpumode.read_judging(task)
-    evaluator = files.get(program)
+    manifest, _, files = gpumode.read_manifest(task.path)
+    evaluator = files.get(manifest.config.main or gpumode.EVALUATOR)
     if task.devices == ("cuda",) or evaluator is None:
         return True
     tree: Any = model.read_module(evaluator).tree
@@ -332,44 +333,32 @@ def run_evaluator(request: ForeignAnswer) -> Generator[Tick, None, Verdict]:
         package = checkout / evaluator.package
         environment["PYTHONPATH"] = str(package.parent)
         watched = sorted(package.rglob("*.py"))
+    results: StepResults = []
+    used_s, changed = 0.0, list[str]()  # `changed`: files that the answer changed.
     try:
         steps = evaluator.make_steps(request, folder)
         watched += [*request.task.files, *sorted(folder.rglob("*"))]
         digests = {path: content_hash(path.read_bytes()) for path in watched if path.is_file()}
-        verdict = yield from _run_steps(request, steps, folder, environment)
-        changed = []  # By the answer: then the verdict is not trusted.
+        for command, file in steps:
+            limit_s = max(request.limit_s - used_s, 0.0)
+            completed = yield from run(
+                command, limit_s=limit_s, cwd=folder, env=environment, note="their evaluator"
+            )
+            used_s += completed.seconds
+            result = file.read_text(errors="replace") if file.is_file() else ""
+            results.append((file, completed, result))
+            if not completed.succeeded:
+                break
         for path, digest in digests.items():
             if not path.is_file() or content_hash(path.read_bytes()) != digest:
                 changed.append(str(path))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    verdict = verdict.model_copy(update={"content": content_hash("".join(digests.values()))})
-    if changed:
-        why = f"changed while the answer ran: {', '.join(changed)}"
-        return verdict.model_copy(update={"status": "tampered", "why": why})
-    return verdict
-
-
-def _run_steps(
-    request: ForeignAnswer, steps: list[Step], folder: Path, environment: Mapping[str, str]
-) -> Generator[Tick, None, Verdict]:
-    """Run the steps in `folder`, in order until one fails; returns the verdict, read from their results. Without
-    any result it is `not available` if a package is missing, else `failed`."""
-    results: StepResults = []
-    used_s = 0.0
-    for command, file in steps:
-        limit_s = max(request.limit_s - used_s, 0.0)
-        completed = yield from run(command, limit_s=limit_s, cwd=folder, env=environment, note="their evaluator")
-        used_s += completed.seconds
-        result = file.read_text(errors="replace") if file.is_file() else ""
-        results.append((file, completed, result))
-        if not completed.succeeded:
-            break
     if completed.timed_out:
         verdict = Verdict(status="failed", why=f"its evaluator was {completed.ending}", result=result or None)
     elif result:
         try:
-            verdict = EVALUATORS[request.task.format].read_verdict(results)
+            verdict = evaluator.read_verdict(results)
         except (ValueError, AttributeError, KeyError, TypeError) as error:
             verdict = Verdict(status="failed", why=f"its result cannot be read: {error}")
     elif packages := re.findall(r"^ModuleNotFoundError:.*?'(.*?)'", completed.errors, re.MULTILINE):
@@ -378,7 +367,12 @@ def _run_steps(
         why = f"its evaluator gave no result: {completed.ending}"
         lines = (completed.errors or completed.output).strip().splitlines()[-KEPT_LINES:]
         verdict = Verdict(status="failed", why=why, result="\n".join(lines))
-    return verdict.model_copy(update={"command": command, "seconds": used_s})
+    content = content_hash("".join(digests.values()))
+    verdict = verdict.model_copy(update={"command": command, "seconds": used_s, "content": content})
+    if changed:  # Then the verdict is not trusted.
+        why = f"changed while the answer ran: {', '.join(changed)}"
+        return verdict.model_copy(update={"status": "tampered", "why": why})
+    return verdict
 
 
 class GateVerdict(NamedTuple):

@@ -142,10 +142,8 @@ def search_call(subject: Subject, choices: Choices, sizes: Sizes) -> tuple[Trial
     if "does not require grad" in text:
         hint = "references run under torch.no_grad(): compute under `torch.enable_grad()`, and detach outputs"
         raise UsageError(f"{subject.full_name} does not run: {text}", hint)
-    guessed = [path for path, items in choices.by_path.items() if len(items) > 1 and not items[0].inputs]
-    hint = "give sizes that fit, by number where one depends on another: --like x=8,64; a type: --like x=N:int64"
-    if guessed:
-        hint = f"give values that fit: {' '.join(f'--set {path}=VALUE' for path in guessed)}; or {hint}"
+    hint = "give sizes that fit, by number where one depends on another: --like x=8,64; a type: --like x=N:int64; "
+    hint += "a value: --set name=VALUE"
     message = f"{subject.full_name} does not run with any sizes and values that `loop init` tried: {text}"
     raise UsageError(message, hint)
 
@@ -155,8 +153,7 @@ def with_largest_indices(trial: Trial, choices: Choices, sizes: dict[str, int]) 
     for path, choice in trial.choices.items():
         if not choice.inputs or choice.inputs[0].values != "index":
             continue
-        others = [other for other in choices.by_path[path] if other.inputs]
-        others = [other for other in others if other.inputs[0].values == "index"]
+        others = [other for other in choices.by_path[path] if other.inputs and other.inputs[0].values == "index"]
         for other in sorted(others, key=lambda other: -sizes.get(other.inputs[0].high, 0)):
             candidate = Trial(trial.subject, {**trial.choices, path: other})
             with contextlib.suppress(Exception):
@@ -196,7 +193,7 @@ def make_target(request: InitRequest, options: InitOptions) -> InitAnswer:
     if kernel and kernel.plain:
         outputs = [output for output in facts.outputs if output.name not in facts.updates]  # Others are inputs.
         files[kernel.source], entry_notes = write_entry(
-            kernel, trial.inputs, outputs, [*trial.attributes], options.values, options.fixed_sizes
+            kernel.plain, trial.inputs, outputs, [*trial.attributes], options.values, options.fixed_sizes
         )
         trial.notes += entry_notes
     if kernel:

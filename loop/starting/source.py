@@ -43,8 +43,6 @@ LOOP_EXPORT int loop_entry({terms}) {{
 {body}  return 0;
 }}
 """
-RESULT_TYPES = ("float", "double", "int")
-"""Return types that hold the only output of a function without output parameter."""
 FORMULA, WORD = re.compile(r"[\w\s+*/()-]+"), re.compile(r"[A-Za-z_]\w*")
 """A formula of sizes that `--set` may give for a number of a kernel, and a name in it."""
 ENTRY = re.compile(r"^[ \t]*LOOP_EXPORT\s+int\s+(\w+)\s*\(", re.MULTILINE)
@@ -132,6 +130,8 @@ class CParameter:
 class CFunction:
     """A function that other code can call."""
 
+    path: Path
+    """The file that defines it."""
     name: str
     call_name: str
     """The name with namespace and template arguments, for a call."""
@@ -151,6 +151,11 @@ class CFunction:
     def numbers(self) -> list[CParameter]:
         """Its numeric parameters, passed by value."""
         return [parameter for parameter in self.parameters if not parameter.pointers and parameter.dtype]
+
+    def unclear(self, message: str, hint: str = "") -> UsageError:
+        """The error at the function's line; without a hint, it tells how to write an entry."""
+        entry = f"LOOP_EXPORT int {self.name.lower()}_entry({ENTRY_PARAMETERS})"
+        return UsageError(f"{self.path}:{self.line}: {message}", hint or f"change it, or write an entry: {entry}")
 
 
 @dataclass(frozen=True)
@@ -178,13 +183,6 @@ class Kernel:
         fields = f"sources: [{self.source}], entry: {entry}, build: {build}{emulation}"
         return f"mine: {{kind: c_abi, device: {device}, {fields}}}"
 
-    def unclear(self, message: str, hint: str = "") -> UsageError:
-        """The error at the plain function's line; without a hint, it tells how to write an entry."""
-        assert self.plain is not None
-        entry = f"LOOP_EXPORT int {self.plain.name.lower()}_entry({ENTRY_PARAMETERS})"
-        default = f"change it, or write an entry: {entry}"
-        return UsageError(f"{self.path}:{self.plain.line}: {message}", hint=hint or default)
-
 
 def read_kernel(path: Path, function: str) -> Kernel:
     """Read a C, C++ or CUDA file with its own headers; `function`: its kernel, empty: the only one. Raises
@@ -211,7 +209,7 @@ def read_kernel(path: Path, function: str) -> Kernel:
 def _plain_function(path: Path, text: str, name: str, entries: Sequence[str]) -> CFunction:
     """Choose a C function that takes pointers: by name, the only one, that of the file's name, or the only one
     that the file never calls. `name`: the user's, or empty; `entries`: exported ones. Else UsageError."""
-    defined = functions(text)
+    defined = functions(path, text)
     candidates: dict[str, CFunction] = {}
     for function in defined:
         if any(parameter.pointers and parameter.dtype for parameter in function.parameters):
@@ -219,14 +217,16 @@ def _plain_function(path: Path, text: str, name: str, entries: Sequence[str]) ->
     calls = CALL.findall(DIRECTIVE.sub("", text))  # They include the definition itself.
     uncalled = [candidate for candidate in candidates if calls.count(candidate) <= 1]
     name = name or _only_or_named(candidates, path.stem) or _only_or_named(uncalled, path.stem) or ""
-    if name in candidates:
+    if name in candidates and not candidates[name].problem:
         return candidates[name]
-    for function in () if candidates else defined:
+    for function in [candidates[name]] if name in candidates else () if candidates else defined:
+        if function.problem:
+            raise function.unclear(function.problem, hint="instantiate it in the file")
         for parameter in function.parameters:
             if not parameter.dtype:
                 message = f"`{parameter.text}` of {function.name} is no pointer to elements, and no number"
                 hint = f"expected {EXAMPLE}; or load it in Python, --from module:function"
-                raise UsageError(f"{path}:{function.line}: {message}", hint=hint)
+                raise function.unclear(message, hint)
     expected, names = f"`LOOP_EXPORT int {identifier(path.stem)}(...)`", [*entries] or [*candidates]
     hint = f"name one of them: --from {path}:{names[0]}" if names else HEADER_HINT
     message = f"expected one exported entry {expected}, or {EXAMPLE}, got {', '.join(names) or 'none'}"
@@ -246,8 +246,8 @@ def _to_spaces(match: re.Match[str]) -> str:
     return re.sub(r"[^\n]", " ", match[0])
 
 
-def functions(text: str) -> list[CFunction]:
-    """Host functions with a body, outside classes, in order; `text`: a source without comments."""
+def functions(path: Path, text: str) -> list[CFunction]:
+    """Host functions with a body, outside classes, in order; `text`: that of the file, without comments."""
     aliases = {match["name"]: match["type"] for pattern in ALIASES for match in pattern.finditer(text)}
     code = DIRECTIVE.sub(_to_spaces, text)
     instances: dict[str, list[str]] = {}  # Template to its arguments in an explicit instance; float is preferred.
@@ -260,19 +260,20 @@ def functions(text: str) -> list[CFunction]:
         signature = SIGNATURE.fullmatch(" ".join(IGNORED.sub(" ", head).split()) or " ")
         if signature is None or re.search("__global__|__device__|operator", head):
             continue
-        name, types, problem = signature["name"], aliases, ""
-        call_name = namespace + name
+        name, types, arguments, problem = signature["name"], aliases, list[str](), ""
         if signature["template"]:
             kinds = [text.split("=")[0].split()[-1] for text in signature["kinds"].split(",") if text.strip()]
             arguments = instances.get(name, [])
             types = aliases | dict(zip(kinds, arguments, strict=False))
-            call_name += f"<{', '.join(arguments)}>"
             if not arguments:
-                problem = f"{name} has no explicit instance: add one, as in `template void {name}<float>(...);`"
+                problem = (
+                    f"{name} is a template without instance: expected one, as `template void {name}<float>(...);`"
+                )
         texts = [part.strip() for part in OUTER_COMMA.split(signature["parameters"])]
         parameters = tuple(_parameter(part, types) for part in texts if part and part != "void")
         returns = _parameter(signature["before"] + " _", types).type
-        definitions.append(CFunction(name, call_name, returns, parameters, line, problem))
+        call_name = namespace + name + (f"<{', '.join(arguments)}>" if arguments else "")
+        definitions.append(CFunction(path, name, call_name, returns, parameters, line, problem))
     return definitions
 
 
@@ -322,7 +323,7 @@ def with_dtypes(likes: Mapping[str, TensorSpec], function: CFunction) -> dict[st
 
 
 def write_entry(
-    kernel: Kernel,
+    function: CFunction,
     inputs: Sequence[TensorSpec],
     outputs: Sequence[TensorSpec],
     attributes: Sequence[str],
@@ -333,13 +334,9 @@ def write_entry(
     are changed in place; `attributes`: of the reference; `constants`: parameter to its `--set` value;
     `fixed_sizes`: sizes that the user gave as numbers, by the letter that loop chose for each. A parameter of
     that name may be another size. Raises UsageError if a parameter is unclear."""
-    function = kernel.plain
-    assert function is not None
-    if function.problem:
-        raise kernel.unclear(function.problem)
-    if kernel.path.suffix == ".cu" and not any(parameter.type == STREAM for parameter in function.parameters):
+    if function.path.suffix == ".cu" and not any(parameter.type == STREAM for parameter in function.parameters):
         message = f"{function.name} does not say on which stream it launches"
-        raise kernel.unclear(message, hint=f"give it a parameter `{STREAM} stream`, and launch on that")
+        raise function.unclear(message, hint=f"give it a parameter `{STREAM} stream`, and launch on that")
     in_places = {tensor.name: f"loop_in[{n}]" for n, tensor in enumerate(inputs)}
     out_places = {tensor.name: f"loop_out[{n}]" for n, tensor in enumerate(outputs)}
     sizes: dict[str, str] = {}  # Dimension to a C expression, from the first tensor that has it.
@@ -349,10 +346,13 @@ def write_entry(
     # The number of elements, for a count. Offsets count one more than what they divide.
     offsets = next((tensor for tensor in inputs if tensor.values == "sorted"), None)
     counted = offsets or inputs[0]
-    count = f"loop_elements(&{in_places[counted.name]}, {_dtype_constant(counted.dtype)})"
-    count += " - 1" if offsets else ""
-    places = _match_tensors(kernel, in_places, out_places)
-    numbers = _match_numbers(kernel, sizes, attributes, constants, count)
+    elements = {}  # Name of an input to the number of its elements, which is below 0 for one of another type.
+    for tensor in inputs:
+        dtype = (tensor.dtype or "float32").removesuffix("fn").upper()  # As loop_kernel.h calls it.
+        elements[tensor.name] = f"loop_elements(&{in_places[tensor.name]}, LOOP_{dtype})"
+    count = elements[counted.name] + (" - 1" if offsets else "")
+    places = _match_tensors(function, in_places, out_places)
+    numbers = _match_numbers(function, sizes, attributes, constants, count)
     arguments: dict[str, str] = {}
     for parameter in function.parameters:
         name = parameter.name
@@ -364,27 +364,20 @@ def write_entry(
         elif name in numbers:
             arguments[name] = numbers[name]
     if unclear := [parameter for parameter in function.parameters if parameter.name not in arguments]:
-        raise _what_is_unclear(kernel, unclear, inputs[0].name, inputs[0].dims, sizes)
-    lines = []
-    for tensor in inputs:
-        dtype = _dtype_constant(tensor.dtype)
-        lines.append(f"if (loop_elements(&{in_places[tensor.name]}, {dtype}) < 0) return 1;")
+        raise _what_is_unclear(function, unclear, inputs[0].name, inputs[0].dims, sizes)
+    lines = [f"if ({number} < 0) return 1;" for number in elements.values()]
     scratch = [pointer for pointer in function.pointers if places[pointer.name] == SCRATCH]
     tensors = (*in_places.values(), *out_places.values())
-    elements = " + ".join(f"loop_elements(&{tensor}, {tensor}.dtype)" for tensor in tensors)
-    lines += [f"void *loop_{pointer.name} = calloc(8 * ({elements}) + (1 << 20), 1);" for pointer in scratch]
+    total = " + ".join(f"loop_elements(&{tensor}, {tensor}.dtype)" for tensor in tensors)
+    lines += [f"void *loop_{pointer.name} = calloc(8 * ({total}) + (1 << 20), 1);" for pointer in scratch]
     call, returns = f"{function.call_name}({', '.join(arguments.values())})", function.returns
-    writes_output = not outputs or not {*places.values()}.isdisjoint(out_places.values())
-    is_status = writes_output and returns in ("int", "cudaError_t", "bool")  # 0, or true, is success.
-    if is_status:
-        call = f"int loop_status = {'!' if returns == 'bool' else '(int)'}{call}"
-    elif not writes_output and returns in RESULT_TYPES:
-        call = f"*({returns} *)loop_data(&loop_out[0]) = {call}"
-    lines += [f"{call};", *(f"free(loop_{pointer.name});" for pointer in scratch)]
-    lines += ["if (loop_status) return 2;"] if is_status else []
+    has_status = returns in ("int", "cudaError_t", "bool")  # 0, or true, is success.
+    status = f"int loop_status = {'!' if returns == 'bool' else '(int)'}" if has_status else ""
+    lines += [f"{status}{call};", *(f"free(loop_{pointer.name});" for pointer in scratch)]
+    lines += ["if (loop_status) return 2;"] if has_status else []
     dtypes = dict.fromkeys(tensor.dtype or "float32" for tensor in inputs)
     text = ENTRY_TEXT.format(
-        source=kernel.path.name,
+        source=function.path.name,
         name=function.name,
         terms=ENTRY_PARAMETERS,
         message=f"tensors must be contiguous {', '.join(dtypes)}",
@@ -400,20 +393,16 @@ def write_entry(
     return text, notes
 
 
-def _match_tensors(kernel: Kernel, inputs: Mapping[str, str], outputs: Mapping[str, str]) -> dict[str, str]:
+def _match_tensors(function: CFunction, inputs: Mapping[str, str], outputs: Mapping[str, str]) -> dict[str, str]:
     """Pointer parameter to its tensor: `loop_in[0]`, `loop_out[0]` or `SCRATCH`. `inputs`, `outputs`: name of a
     tensor to its place. Equal names match first. Of the others, surplus ones may be scratch memory, the last that
     are not `const` are outputs, and the rest inputs. Raises UsageError if a tensor is left."""
-    function = kernel.plain
-    assert function is not None
     counts = f"there are {len(inputs)} inputs and {len(outputs)} outputs"
     places: dict[str, str] = {}
     for pointer in function.pointers:
         place = _by_name(pointer.name, inputs) or (None if pointer.is_const else outputs.get(pointer.name))
         if place and place not in places.values():
             places[pointer.name] = place
-    if function.returns in RESULT_TYPES and all(pointer.is_const for pointer in function.pointers):
-        outputs = {}  # Its only output is what it returns.
     free_inputs = [place for place in inputs.values() if place not in places.values()]
     free_outputs = [place for place in outputs.values() if place not in places.values()]
     unnamed = [pointer for pointer in function.pointers if pointer.name not in places]
@@ -425,27 +414,31 @@ def _match_tensors(kernel: Kernel, inputs: Mapping[str, str], outputs: Mapping[s
     readers = [pointer for pointer in unnamed if pointer not in (*writers, *scratch)]
     if len(readers) != len(free_inputs) or len(writers) != len(free_outputs):
         surplus_texts = [f"`{reader.text}` is not clear" for reader in readers[len(free_inputs) :]]
-        reason = (surplus_texts or ["it has too few tensors"])[0]
+        reason = (surplus_texts or ["it has too few pointers"])[0]
         hint = "--like NAME=N,M for each input; mark inputs `const`, and call scratch memory scratch; "
+        hint += "give it a pointer for each output, also for one that it returns; "
         hint += "where it changes an input in place, let the reference change it, too, as `c += a @ b` does"
-        raise kernel.unclear(f"{function.name}: {reason}: {counts}", hint)
+        raise function.unclear(f"{function.name}: {reason}: {counts}", hint)
     matched = zip(readers + writers, free_inputs + free_outputs, strict=True)
     places |= {pointer.name: place for pointer, place in matched}
     return places | {pointer.name: SCRATCH for pointer in scratch}
 
 
 def _match_numbers(
-    kernel: Kernel, sizes: Mapping[str, str], attributes: Sequence[str], constants: Mapping[str, Any], count: str
+    function: CFunction,
+    sizes: Mapping[str, str],
+    attributes: Sequence[str],
+    constants: Mapping[str, Any],
+    count: str,
 ) -> dict[str, str]:
     """Numeric parameter to its C expression: a constant, `count`, a size or an attribute. Those without a meaning
     are left out. `sizes`: dimension to its C expression. Raises UsageError for a formula of other names."""
-    assert kernel.plain is not None
     expressions: dict[str, str] = {}
     attribute_places = {name: f"loop_attributes[{n}]" for n, name in enumerate(attributes)}
-    integers = [number.name for number in kernel.plain.numbers if number.is_integer]
+    integers = [number.name for number in function.numbers if number.is_integer]
     unset = [name for name in integers if not _by_name(name, attribute_places)]
     unknown = [name for name in unset if not _by_name(name, sizes)]
-    for number in kernel.plain.numbers:
+    for number in function.numbers:
         name, attribute = number.name, _by_name(number.name, attribute_places)
         size = _by_name(name, sizes) if number.is_integer and name not in attributes else None
         # The only integer without a meaning of its own, such as `n`, is the number of all elements.
@@ -459,7 +452,7 @@ def _match_numbers(
             if isinstance(value, str):
                 if not FORMULA.fullmatch(value) or not {*WORD.findall(value)} <= sizes.keys():
                     message = f"--set {name}={value}: expected a number, or a formula of {', '.join(sizes)}"
-                    raise kernel.unclear(message, f"such as --set {name}={next(iter(sizes))}*2")
+                    raise function.unclear(message, f"such as --set {name}={next(iter(sizes))}*2")
                 expressions[name] = "(" + WORD.sub(lambda match: sizes[match[0]], value) + ")"
         elif is_count or size:
             expressions[name] = count if is_count else size or ""
@@ -469,12 +462,11 @@ def _match_numbers(
 
 
 def _what_is_unclear(
-    kernel: Kernel, unclear: Sequence[CParameter], tensor: str, dims: Sequence[str], sizes: Iterable[str]
+    function: CFunction, unclear: Sequence[CParameter], tensor: str, dims: Sequence[str], sizes: Iterable[str]
 ) -> UsageError:
     """The error for parameters without an argument. `tensor`, `dims`: name and dimensions of the first input;
     `sizes`: all dimensions."""
-    assert kernel.plain is not None
-    numbers = kernel.plain.numbers
+    numbers = function.numbers
     options = " ".join(f"--set {number.name}=VALUE" for number in unclear if number in numbers)
     hint = f"{options}: a number, or a formula such as {'*'.join([*sizes][:2])}"
     # The kernel takes its sizes in the order of the dimensions.
@@ -487,14 +479,9 @@ def _what_is_unclear(
     if objects := [parameter for parameter in unclear if parameter not in numbers]:
         hint = f"take what `{objects[0].type}` holds as parameters, or write an entry: {HEADER_HINT}"
     texts = ", ".join(f"`{parameter.text}`" for parameter in unclear)
-    message = f"{texts} of {kernel.plain.name} {'are' if unclear[1:] else 'is'} not clear"
+    message = f"{texts} of {function.name} {'are' if unclear[1:] else 'is'} not clear"
     expected = f"expected a pointer to elements for each tensor, and sizes called {' or '.join(sizes)}"
-    return kernel.unclear(f"{message}; {expected}", hint)
-
-
-def _dtype_constant(dtype: str) -> str:
-    """The constant of an element type in loop_kernel.h, as LOOP_FLOAT32; empty means float32."""
-    return f"LOOP_{(dtype or 'float32').removesuffix('fn').upper()}"
+    return function.unclear(f"{message}; {expected}", hint)
 
 
 def _by_name(name: str, values: Mapping[str, str]) -> str | None:

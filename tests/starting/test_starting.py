@@ -163,7 +163,9 @@ def entry(source: str, *likes: str, **constants: Any) -> str:
     inputs = [spec for spec in specs if spec.name != "output"]
     outputs = [spec for spec in specs if spec.name == "output"]
     outputs = outputs or [TensorSpec(name="output", dims=inputs[0].dims)]
-    text, _ = write_entry(read_kernel(Path(source), ""), inputs, outputs, (), constants, {})
+    function = read_kernel(Path(source), "").plain
+    assert function is not None
+    text, _ = write_entry(function, inputs, outputs, (), constants, {})
     return text
 
 
