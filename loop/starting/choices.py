@@ -19,10 +19,8 @@ from typing import Any
 
 import torch
 
-from loop.starting.model import Scalar, TensorSpec
+from loop.starting.model import RESERVED_NAMES, Scalar, TensorSpec
 
-RESERVED_NAMES = ("dtype", "values", "weight", "weights", "seed", "device", "drawn")
-"""Names reserved by workloads and generators."""
 LIST_LENGTH = 3  # Length of a list of tensors.
 INDEX_WORDS = "idx|ids?|index|indices|indexes|pos|positions?|labels?|tokens?|len|lengths?|lens|slots?"
 INDEX = re.compile(rf"(.*_)?({INDEX_WORDS})\d?")
