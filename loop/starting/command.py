@@ -27,7 +27,7 @@ from loop.model.dtypes import ITEM_SIZES
 from loop.model.target import Target
 from loop.report.screen import Screen
 from loop.starting.model import RESERVED_NAMES, InitAnswer, InitRequest, TensorSpec
-from loop.starting.source import BUILD_BY_ENDING, Kernel, read_kernel
+from loop.starting.source import BUILD_BY_ENDING, UserKernel, read_kernel
 from loop.workers.program import run_untimed
 
 PROGRAM = "loop.starting.program"
@@ -104,7 +104,7 @@ class InitOptions:
     """Dimension that the user gave by number to that number."""
     values: dict[str, Any]
     """Path of a parameter to its `--set` value."""
-    kernel: Kernel | None
+    kernel: UserKernel | None
     """None for a Python function."""
     module: str
     """Module of the function that is right."""

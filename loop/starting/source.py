@@ -159,7 +159,7 @@ class CFunction:
 
 
 @dataclass(frozen=True)
-class Kernel:
+class UserKernel:
     """The user's compiled kernel, which becomes the first variant of a target."""
 
     path: Path
@@ -184,7 +184,7 @@ class Kernel:
         return f"mine: {{kind: c_abi, device: {device}, {fields}}}"
 
 
-def read_kernel(path: Path, function: str) -> Kernel:
+def read_kernel(path: Path, function: str) -> UserKernel:
     """Read a C, C++ or CUDA file with its own headers; `function`: its kernel, empty: the only one. Raises
     UsageError without an entry that exists or can be made."""
     if not path.is_file():
@@ -197,13 +197,13 @@ def read_kernel(path: Path, function: str) -> Kernel:
     if not entry:
         plain = _plain_function(path, text, function, entries)
         stem = "entry" if f"mine{path.suffix}" in files else "mine"
-        return Kernel(path, files, identifier(plain.name), stem + path.suffix, plain)
+        return UserKernel(path, files, identifier(plain.name), stem + path.suffix, plain)
     if not any("loop_error" in read_text(file) for file in files.values()):
         message = f"{path}: expected `LOOP_EXPORT const char *loop_error(int error)`, got none"
         raise UsageError(message, hint=HEADER_HINT)
     if entry != identifier(entry):
         raise UsageError(f"{path}: the entry {entry} needs small letters", hint=f"call it {identifier(entry)}")
-    return Kernel(path, files, entry, path.name, None)
+    return UserKernel(path, files, entry, path.name, None)
 
 
 def _plain_function(path: Path, text: str, name: str, entries: Sequence[str]) -> CFunction:
