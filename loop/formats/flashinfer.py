@@ -19,24 +19,13 @@ from loop.model.dtypes import FLOATS
 Name = Annotated[str, Field(min_length=1)]
 
 
-class Constant(model.TaskFile):
-    """An axis with a constant size."""
+class Axis(model.TaskFile):
+    """An axis: `const` has a value, the size of `var` is in each workload, that of `expr`, which only
+    SOL-ExecBench has, is a formula of other axes."""
 
-    type: Literal["const"]
-    value: Count
-
-
-class Variable(model.TaskFile):
-    """An axis whose size each workload gives."""
-
-    type: Literal["var"]
-
-
-class ExpressionAxis(model.TaskFile):
-    """An axis whose size is a formula of other axes; SOL-ExecBench only."""
-
-    type: Literal["expr"]
-    expression: Name
+    type: Literal["const", "var", "expr"]
+    value: Count | None = None
+    expression: Name | None = None
 
 
 class Argument(model.TaskFile):
@@ -50,7 +39,7 @@ class Definition(model.TaskFile):
     """The function to compute: axes, inputs, outputs and reference."""
 
     name: Name
-    axes: dict[str, Annotated[Constant | Variable | ExpressionAxis, Field(discriminator="type")]]
+    axes: dict[str, Axis]
     inputs: dict[str, Argument]
     """Inputs in the order of the call."""
     outputs: dict[str, Argument]
@@ -170,14 +159,11 @@ TIMING_BY_FORMAT = {
 Workload = tuple[TraceWorkload, Document, Path]  # A workload, its document and its file.
 
 
-def claims_sol(path: Path) -> str | None:
-    """Why a path looks like a SOL-ExecBench problem; None if it does not."""
-    folder = path.parent if path.name == DEFINITION_FILE else path
-    return f"it has a {DEFINITION_FILE}" if (folder / DEFINITION_FILE).is_file() else None
-
-
-def claims_trace(path: Path) -> str | None:
-    """Why a path looks like a FlashInfer Trace definition; None if it does not."""
+def claims(dialect: str, path: Path) -> str | None:
+    """Why a path looks like a task of `dialect`, TRACE or SOL; None if it does not."""
+    if dialect == SOL:
+        folder = path.parent if path.name == DEFINITION_FILE else path
+        return f"it has a {DEFINITION_FILE}" if (folder / DEFINITION_FILE).is_file() else None
     is_below = DEFINITIONS in [folder.name for folder in path.parents]
     is_definition = path.suffix == ".json" and path.is_file() and is_below
     return f"it lies below a folder {DEFINITIONS}" if is_definition else None
@@ -188,16 +174,14 @@ def find_root(path: Path) -> Path:
     return next(folder.parent for folder in path.parents if folder.name == DEFINITIONS)
 
 
-def _read_sol_workloads(folder: Path) -> list[Workload]:
-    """The workloads of a SOL-ExecBench problem. Raises DefinitionError without a file of them."""
-    file = folder / WORKLOAD_FILE
-    if not file.is_file():
-        raise file_error(file, "a file of workloads", "none", hint=f"it belongs beside {DEFINITION_FILE}")
-    return [(workload, document, file) for workload, document in read_lines(file, TraceWorkload)]
-
-
-def _read_trace_workloads(path: Path) -> list[Workload]:
-    """The workloads of a FlashInfer Trace definition, from the files of its name; empty for none."""
+def _read_workloads(dialect: str, path: Path) -> list[Workload]:
+    """The workloads of a task: those beside a definition of SOL-ExecBench (without a file of them,
+    DefinitionError); of a FlashInfer Trace, those in the files of the definition's name."""
+    if dialect == SOL:
+        file = path / WORKLOAD_FILE
+        if not file.is_file():
+            raise file_error(file, "a file of workloads", "none", hint=f"it belongs beside {DEFINITION_FILE}")
+        return [(workload, document, file) for workload, document in read_lines(file, TraceWorkload)]
     workloads = []
     for file in sorted((find_root(path) / WORKLOADS).rglob(f"{path.stem}.jsonl")):
         for line, document in read_lines(file, TraceLine):
@@ -206,41 +190,19 @@ def _read_trace_workloads(path: Path) -> list[Workload]:
     return workloads
 
 
-def load_sol(path: Path, why: str) -> model.ForeignTask:
-    """Read a SOL-ExecBench problem. All workloads are judged by the loosest of their tolerances.
-    Raises DefinitionError with the line of a mistake."""
-    folder = path.parent if path.name == DEFINITION_FILE else path
-    workloads, solutions = _read_sol_workloads(folder), sorted(folder.glob("solution*.json"))
-    definition_file = folder / DEFINITION_FILE
-    task = _make_task(SOL, why, folder, definition_file, workloads, solutions, root=folder)
-    tolerances = {workload.tolerance for workload, *_ in workloads}
-    if not workloads:  # A workload that states no tolerance has the default.
-        return task
-    loosest = max(tolerances, key=lambda rule: (rule.max_atol, rule.max_rtol, -rule.required_matched_ratio))
-    count_text = f"{len(tolerances)} rules, judged by the loosest; " if len(tolerances) > 1 else ""
-    rule = model.AcceptanceRule(
-        atol=loosest.max_atol,
-        rtol=loosest.max_rtol,
-        matched_ratio=loosest.required_matched_ratio,
-        cap=loosest.max_error_cap,
-        note=count_text + RULE_BY_FORMAT[SOL].note,
-    )
-    return task.model_copy(update={"judging": rule})
-
-
-def load_trace(path: Path, why: str) -> model.ForeignTask:
-    """Read a FlashInfer Trace definition and its workloads. Raises DefinitionError."""
-    root = find_root(path)
-    files = sorted((root / SOLUTIONS).rglob("*.json"))
-    solutions = [file for file in files if path.stem in file.read_text(errors="replace")]
-    return _make_task(TRACE, why, path, path, _read_trace_workloads(path), solutions, root)
-
-
-def _make_task(
-    dialect: str, why: str, path: Path, file: Path, workloads: list[Workload], solutions: list[Path], root: Path
-) -> model.ForeignTask:
-    """Make the task of the definition in `file`, after a check of all its files. `dialect`: TRACE or SOL. `why`:
-    how it was recognised. `path`: the task's. `root`: where paths of data files start. Raises DefinitionError."""
+def load(dialect: str, path: Path, why: str) -> model.ForeignTask:
+    """Read a task of `dialect`, TRACE or SOL, after a check of all its files. `why`: how it was recognised. All
+    workloads of a SOL-ExecBench problem are judged by the loosest of their tolerances. Raises DefinitionError with
+    the line of a mistake."""
+    is_sol = dialect == SOL
+    if is_sol:
+        path = path.parent if path.name == DEFINITION_FILE else path
+        file, root, solutions = path / DEFINITION_FILE, path, sorted(path.glob("solution*.json"))
+    else:
+        file, root = path, find_root(path)
+        solutions = sorted((root / SOLUTIONS).rglob("*.json"))
+        solutions = [other for other in solutions if path.stem in other.read_text(errors="replace")]
+    workloads = _read_workloads(dialect, path)
     definition, document = read_json(file, Definition)
     module = _parse_reference(dialect, definition, document, file)
     hardware: dict[str, None] = {}
@@ -249,20 +211,31 @@ def _make_task(
         check_sources(solution, solution_file)
         hardware |= dict.fromkeys(solution.spec.target_hardware)
     files, data_files, cases = [file], set(), []
-    variable_axes = {name for name, axis in definition.axes.items() if isinstance(axis, Variable)}
+    variable_axes = {name for name, axis in definition.axes.items() if axis.type == "var"}
     for workload, workload_document, workload_file in workloads:
         unknown_inputs = sorted(set(workload.inputs) - set(definition.inputs))
         missing_axes = sorted(variable_axes - set(workload.axes))
         if unknown_inputs or missing_axes:
             field = "axes" if missing_axes else "inputs"
             expected = "a size of each variable axis" if missing_axes else "inputs of the definition"
-            # A FlashInfer Trace nests the workload in its line.
-            keys = ("workload", field) if "workload" in (workload_document.data or {}) else (field,)
+            keys = (field,) if is_sol else ("workload", field)
             got = ", ".join(missing_axes or unknown_inputs)
             raise DefinitionError([complain(workload_document, keys, expected, got)])
         files.append(workload_file)
         data_files |= {root / origin.path for origin in workload.inputs.values() if origin.path}
         cases.append(model.Case(name=workload.uuid, use=("check", "time"), arguments=dict(workload.axes)))
+    rule = RULE_BY_FORMAT[dialect]
+    tolerances = {workload.tolerance for workload, *_ in workloads} if is_sol else set()
+    if tolerances:  # A workload that states no tolerance has the default.
+        loosest = max(tolerances, key=lambda each: (each.max_atol, each.max_rtol, -each.required_matched_ratio))
+        count_text = f"{len(tolerances)} rules, judged by the loosest; " if len(tolerances) > 1 else ""
+        rule = model.AcceptanceRule(
+            atol=loosest.max_atol,
+            rtol=loosest.max_rtol,
+            matched_ratio=loosest.required_matched_ratio,
+            cap=loosest.max_error_cap,
+            note=count_text + rule.note,
+        )
     arguments = (*definition.inputs.values(), *definition.outputs.values())
     signature = f"run({', '.join(definition.inputs)}) -> {', '.join(definition.outputs)}"
     needs_cuda = model.uses_cuda([module]) or "triton" in module.imported_packages
@@ -277,7 +250,7 @@ def _make_task(
         reference="run() of the definition",
         cases=tuple(cases),
         dtypes=tuple(dict.fromkeys(argument.dtype for argument in arguments)),
-        judging=RULE_BY_FORMAT[dialect],
+        judging=rule,
         timing=TIMING_BY_FORMAT[dialect],
         imports=module.imported_packages,
         made_for=tuple(hardware),
@@ -305,8 +278,11 @@ def _parse_reference(dialect: str, definition: Definition, document: Document, f
         expected = "a name that no input has"  # `key`: the complaint points to the name, not its value.
         complaints.append(complain(document, ("outputs", name), expected, repr(name), key=True))
     for name, definition_axis in definition.axes.items():
-        if dialect == TRACE and isinstance(definition_axis, ExpressionAxis):
+        if dialect == TRACE and definition_axis.type == "expr":
             complaints.append(complain(document, ("axes", name, "type"), "const or var", "expr"))
+        field = {"const": "value", "expr": "expression"}.get(definition_axis.type)
+        if field and getattr(definition_axis, field) is None:
+            complaints.append(complain(document, ("axes", name), f"a field `{field}`", "none"))
     if complaints:
         raise DefinitionError(complaints)
     try:
@@ -399,36 +375,6 @@ CUDA_HEADERS = "#include <ATen/cuda/CUDAContext.h>\n#include <c10/cuda/CUDAGuard
 STREAM = "c10::cuda::CUDAStreamGuard guard(c10::cuda::getStreamFromExternal((cudaStream_t)stream, 0));"
 
 
-def _unit_text(definition: Definition, solution: Solution, source: str, scalars: Mapping[str, Any]) -> str:
-    """The translation unit that calls a solution. `source`: file of its entry; `scalars`: values by input."""
-    _, _, function = solution.spec.entry_point.partition("::")
-    tensors = [name for name, argument in definition.inputs.items() if argument.shape is not None]
-    texts = []
-    for name in definition.inputs:
-        scalar = scalars.get(name)
-        literal = str(scalar).lower() if isinstance(scalar, bool) else repr(scalar)  # As C++ writes it.
-        texts.append(literal if name in scalars else f"in_{name}")
-    lines = [f"    auto in_{name} = loop_made::of(inputs[{n}]);" for n, name in enumerate(tensors)]
-    if solution.spec.destination_passing_style:
-        output_names = [f"out_{name}" for name in definition.outputs]
-        lines += [f"    auto {name} = loop_made::of(outputs[{n}]);" for n, name in enumerate(output_names)]
-        call = f"{function}({', '.join([*texts, *output_names])})"
-    else:
-        call = f"loop_made::keep(outputs, {function}({', '.join(texts)}))"
-    is_cuda = solution.runs_on_gpu
-    return UNIT_TEMPLATE.format(
-        name=solution.name.replace("\n", " "),
-        source=source,
-        entry=COMPILED_ENTRY,
-        call=call,
-        count=len(definition.outputs),
-        tensors="\n".join(lines),
-        device="at::Device(at::kCUDA, 0)" if is_cuda else "at::kCPU",
-        cuda=CUDA_HEADERS if is_cuda else "",
-        guard=STREAM if is_cuda else "(void)stream;",
-    )
-
-
 def build_recipe(solution: Solution, folder: str) -> dict[str, Any]:
     """The build recipe of a solution in C++ (g++) or CUDA (nvcc): torch's headers and libraries, and its own
     options. `folder`: the solution's, in the target. Raises UsageError without torch headers."""
@@ -493,8 +439,8 @@ def make_target(task: model.ForeignTask, answers: Mapping[str, Path]) -> model.T
     definition, _ = read_json(task.files[0], Definition)
     sizes: dict[str, int | str] = {}  # Axes that workloads do not set: constants and formulas, in order.
     for name, axis in definition.axes.items():
-        if not isinstance(axis, Variable):
-            sizes[name] = axis.value if isinstance(axis, Constant) else axis.expression
+        if axis.type != "var":
+            sizes[name] = (axis.expression if axis.type == "expr" else axis.value) or 0
     entries = _workload_entries(task, definition)
     generator = definition.custom_inputs_entrypoint
     values = {
@@ -516,7 +462,7 @@ def make_target(task: model.ForeignTask, answers: Mapping[str, Path]) -> model.T
     for name, argument in definition.inputs.items():
         if argument.shape is None:
             scalars[name] = {"kind": "flag" if argument.dtype == "bool" else "number"}
-    axes = [name for name, axis in definition.axes.items() if not isinstance(axis, ExpressionAxis)]
+    axes = [name for name, axis in definition.axes.items() if axis.type != "expr"]
     types = [argument.dtype for argument in (*definition.outputs.values(), *definition.inputs.values())]
     # The type whose tolerance counts.
     dtype = next((dtype for dtype in types if dtype in FLOATS), "float32")
@@ -545,17 +491,17 @@ def _json_literal(value: Any) -> str:
 def _workload_entries(task: model.ForeignTask, definition: Definition) -> list[dict[str, Any]]:
     """Workloads of target.yaml; those with inputs in files are left out. Raises UsageError without any, and for an
     axis that loop cannot name."""
-    read = _read_sol_workloads if task.format == SOL else _read_trace_workloads
-    constants = {name: axis.value for name, axis in definition.axes.items() if isinstance(axis, Constant)}
-    variable_axes = [name for name, axis in definition.axes.items() if isinstance(axis, Variable)]
+    constants = {name: axis.value for name, axis in definition.axes.items() if axis.type == "const"}
+    variable_axes = [name for name, axis in definition.axes.items() if axis.type == "var"]
     entries = []
-    for workload, *_ in read(task.path):
+    for workload, *_ in _read_workloads(task.format, task.path):
         if not any(source.type == "safetensors" for source in workload.inputs.values()):
             sizes = {name: workload.axes[name] for name in variable_axes}
             scalars = {name: source.value for name, source in workload.inputs.items() if source.type == "scalar"}
             entry = {**constants, **sizes, **scalars}
-            for name in model.find_unnameable([*entry]):
-                raise UsageError(f"{task.path}: {name}: loop cannot name such an axis")
+            for name in entry:
+                if not model.WORKLOAD_NAME.fullmatch(name):
+                    raise UsageError(f"{task.path}: {name}: loop cannot name such an axis")
             entries.append(entry)
     if not entries:
         why = "no workload whose inputs loop can make"
@@ -615,21 +561,44 @@ def _compiled_variant(
     are compiled into the unit, so all workloads (`entries`) have to agree on them."""
     if solution.spec.binding != "torch" and not solution.spec.languages:
         raise UsageError(f"{path}: bound by {solution.spec.binding or 'tvm-ffi'}; loop builds the binding `torch`")
-    names = [name for name, argument in definition.inputs.items() if argument.shape is None]
-    scalars = {name: entries[0][name] for name in names}
-    if any(entry[name] != scalars[name] for entry in entries for name in names):
-        raise UsageError(f"{path}: compiled answers are given tensors; {', '.join(names)} differs by workload")
-    file = solution.spec.entry_point.partition("::")[0]
-    paths = [source.path for source in solution.sources]
+    scalars = [name for name, argument in definition.inputs.items() if argument.shape is None]
+    if any(entry[name] != entries[0][name] for entry in entries for name in scalars):
+        raise UsageError(f"{path}: compiled answers are given tensors; {', '.join(scalars)} differs by workload")
+    tensors = [name for name in definition.inputs if name not in scalars]
+    lines = [f"    auto in_{name} = loop_made::of(inputs[{n}]);" for n, name in enumerate(tensors)]
+    arguments = []
+    for name in definition.inputs:
+        value = entries[0].get(name)
+        literal = str(value).lower() if isinstance(value, bool) else repr(value)  # As C++ writes it.
+        arguments.append(literal if name in scalars else f"in_{name}")
+    file, _, function = solution.spec.entry_point.partition("::")
+    call = f"loop_made::keep(outputs, {function}({', '.join(arguments)}))"
+    if solution.spec.destination_passing_style:
+        output_names = [f"out_{name}" for name in definition.outputs]
+        lines += [f"    auto {name} = loop_made::of(outputs[{n}]);" for n, name in enumerate(output_names)]
+        call = f"{function}({', '.join([*arguments, *output_names])})"
+    is_cuda = solution.runs_on_gpu
+    text = UNIT_TEMPLATE.format(
+        name=solution.name.replace("\n", " "),
+        source=file,
+        entry=COMPILED_ENTRY,
+        call=call,
+        count=len(definition.outputs),
+        tensors="\n".join(lines),
+        device="at::Device(at::kCUDA, 0)" if is_cuda else "at::kCPU",
+        cuda=CUDA_HEADERS if is_cuda else "",
+        guard=STREAM if is_cuda else "(void)stream;",
+    )
     unit = f"loop_unit{Path(file).suffix}"
+    paths = [source.path for source in solution.sources]
     other_units = [source for source in paths if source != file and source.endswith(UNIT_SUFFIXES)]
     fields = {
         "kind": "c_abi",
         "title": f"the solution {path.name}",
-        "device": "cuda" if solution.runs_on_gpu else "cpu",
+        "device": "cuda" if is_cuda else "cpu",
         "dtypes": list(FLOATS),
         "sources": [f"{folder}/{source}" for source in (unit, *other_units)],
         "entry": COMPILED_ENTRY,
         "build": build_recipe(solution, folder),
     }
-    return fields, unit, _unit_text(definition, solution, file, scalars)
+    return fields, unit, text

@@ -2,8 +2,6 @@
 
 import ast
 from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,7 +12,7 @@ from loop.formats.model import Module, file_error
 
 NAME = "gpumode"
 MANIFEST = "task.yml"
-SUBMISSION, ANSWER = "@SUBMISSION@", "submission.py"
+SUBMISSION, ANSWER, EVALUATOR = "@SUBMISSION@", "submission.py", "eval.py"
 GENERATE, CHECK, REFERENCE, KERNEL = "generate_input", "check_implementation", "ref_kernel", "custom_kernel"
 DEFAULT_TOLERANCE = {"rtol": 1e-5, "atol": 1e-8}
 """Default tolerances of GPU MODE's `make_match_reference` and `verbose_allclose`."""
@@ -35,9 +33,10 @@ class File(model.TaskFile):
 
 
 class Config(model.TaskFile):
-    """How an answer is judged. `main`: the program to start, for Python."""
+    """How an answer is judged."""
 
     main: str | None = None
+    """The program to start, for Python; without it, `eval.py`."""
 
 
 class Manifest(model.TaskFile):
@@ -59,100 +58,11 @@ def claims(path: Path) -> str | None:
     return f"it has a {MANIFEST}" if (folder / MANIFEST).is_file() else None
 
 
-def read_judging(task: model.ForeignTask) -> tuple[dict[str, Path], str]:
-    """Name to path of the files that are judged with an answer, without the answer itself; and the name
-    of the program among them that judges it (`eval.py` if the task names none)."""
-    document = load_yaml(task.path / MANIFEST)
-    manifest = parse(Manifest, document)
-    return _find_files(task.path, manifest, document), manifest.config.main or "eval.py"
-
-
-@dataclass(frozen=True)
-class GpuModeTask:
-    """A task's manifest, and the files and parsed Python modules that it names."""
-
-    manifest: Manifest
-    document: Document
-    files: Mapping[str, Path]
-    modules: Mapping[str, Module]
-
-    @property
-    def reference(self) -> Module | None:
-        """The module that makes inputs and checks outputs; None without one."""
-        return self.modules.get("reference.py")
-
-    @property
-    def evaluator(self) -> Module | None:
-        """The judging program, if it is Python; else None."""
-        return self.modules.get(self.manifest.config.main or "")
-
-    @cached_property
-    def evaluator_names(self) -> set[str]:
-        """Names that the judging program reads, imports, defines or takes as arguments."""
-        nodes = ast.walk(self.evaluator.tree) if self.evaluator else ()
-        named = (getattr(node, field, None) for node in nodes for field in ("id", "attr", "arg", "name"))
-        return {name for name in named if isinstance(name, str)}
-
-    @property
-    def has_own_contract(self) -> bool:
-        """Whether the judging program makes its own inputs: it never names the generator."""
-        return self.evaluator is not None and GENERATE not in self.evaluator_names
-
-
-def load(path: Path, why: str) -> model.ForeignTask:
-    """Read one task; `why`: how it was recognised. Raises DefinitionError with the line."""
-    folder = path.parent if path.name == MANIFEST else path
+def read_manifest(folder: Path) -> tuple[Manifest, Document, dict[str, Path]]:
+    """A task's manifest, its document, and name to path of all files but the answer. Raises DefinitionError, also
+    for a missing file or answer."""
     document = load_yaml(folder / MANIFEST)
     manifest = parse(Manifest, document)
-    files = _find_files(folder, manifest, document)
-    modules = {name: model.read_module(file) for name, file in files.items() if file.suffix == ".py"}
-    task = GpuModeTask(manifest, document, files, modules)
-    is_python = manifest.lang == "py"
-    if is_python:
-        _check_reference(task)
-    own_code = [module for name, module in modules.items() if module is not task.evaluator and name != ANSWER]
-    packages = dict.fromkeys(package for module in own_code for package in module.imported_packages)
-    own_modules = {Path(name).stem for name in modules}
-    sizes = [case.get("world_size") for case in (*manifest.tests, *manifest.benchmarks)]
-    gpus = max((size for size in sizes if isinstance(size, int)), default=2) if manifest.multi_gpu else 1
-    cases = [
-        model.Case(name=f"tests.{n}", use=("check",), arguments=case) for n, case in enumerate(manifest.tests)
-    ]
-    for n, case in enumerate(manifest.benchmarks):
-        cases.append(model.Case(name=f"benchmarks.{n}", use=("check", "time"), arguments=case))
-    rule = model.AcceptanceRule(checker=manifest.config.main)
-    if not task.has_own_contract:
-        rule = _acceptance_rule(task.reference)
-    rechecks = "recheck" in task.evaluator_names  # Makes new inputs and checks the output for each timed call.
-    return model.ForeignTask(
-        format=NAME,
-        why=why,
-        name=folder.name,
-        path=folder,
-        files=(folder / MANIFEST, *files.values()),
-        entry="what its description says" if task.has_own_contract else f"def {KERNEL}",
-        languages=("python", "triton", "cuda") if is_python else ("cuda",),
-        reference="reference.ref_kernel",
-        cases=tuple(cases),
-        dtypes=(),
-        judging=rule,
-        timing=model.Timing(
-            method="CUDA events, up to 100 repeats until the error of the mean is below 0.1 % or time is up",
-            cold_cache=any("clear_l2" in name for name in task.evaluator_names) if task.evaluator else None,
-            fresh_inputs=rechecks,
-            checked=rechecks,
-            score=SCORE_TEXTS[manifest.ranking_by],
-        ),
-        imports=tuple(package for package in packages if package not in own_modules),
-        made_for=manifest.gpus,
-        devices=("cuda",) if not is_python or model.uses_cuda(own_code) else ("cpu", "cuda"),
-        gpus=gpus,
-        own_contract=task.has_own_contract,
-    )
-
-
-def _find_files(folder: Path, manifest: Manifest, document: Document) -> dict[str, Path]:
-    """Name to path of all files but the answer. Raises DefinitionError for a missing file or answer."""
     path_by_name, complaints = {}, []
     for index, file in enumerate(manifest.files):
         source = (folder / file.source).resolve()
@@ -165,30 +75,84 @@ def _find_files(folder: Path, manifest: Manifest, document: Document) -> dict[st
         complaints.append(complain(document, ("files",), f"one file from {SUBMISSION}", "none"))
     if complaints:
         raise DefinitionError(complaints)
-    return path_by_name
+    return manifest, document, path_by_name
 
 
-def _check_reference(task: GpuModeTask) -> None:
+def load(path: Path, why: str) -> model.ForeignTask:
+    """Read one task; `why`: how it was recognised. Raises DefinitionError with the line."""
+    folder = path.parent if path.name == MANIFEST else path
+    manifest, document, files = read_manifest(folder)
+    modules = {name: model.read_module(file) for name, file in files.items() if file.suffix == ".py"}
+    reference, evaluator = modules.get("reference.py"), modules.get(manifest.config.main or "")
+    nodes = ast.walk(evaluator.tree) if evaluator else ()
+    # Names that the judging program reads, imports, defines or takes as arguments.
+    names = {str(getattr(node, field, "")) for node in nodes for field in ("id", "attr", "arg", "name")}
+    has_own_contract = evaluator is not None and GENERATE not in names  # It makes its own inputs.
+    is_python = manifest.lang == "py"
+    if is_python:
+        _check_reference(reference, manifest, document, has_own_contract=has_own_contract)
+    own_code = [module for name, module in modules.items() if module is not evaluator and name != ANSWER]
+    packages = dict.fromkeys(package for module in own_code for package in module.imported_packages)
+    own_modules = {Path(name).stem for name in modules}
+    sizes = [case.get("world_size") for case in (*manifest.tests, *manifest.benchmarks)]
+    gpus = max((size for size in sizes if isinstance(size, int)), default=2) if manifest.multi_gpu else 1
+    cases = [
+        model.Case(name=f"tests.{n}", use=("check",), arguments=case) for n, case in enumerate(manifest.tests)
+    ]
+    for n, case in enumerate(manifest.benchmarks):
+        cases.append(model.Case(name=f"benchmarks.{n}", use=("check", "time"), arguments=case))
+    own_rule = model.AcceptanceRule(checker=manifest.config.main)
+    rechecks = "recheck" in names  # Makes new inputs and checks the output for each timed call.
+    return model.ForeignTask(
+        format=NAME,
+        why=why,
+        name=folder.name,
+        path=folder,
+        files=(folder / MANIFEST, *files.values()),
+        entry="what its description says" if has_own_contract else f"def {KERNEL}",
+        languages=("python", "triton", "cuda") if is_python else ("cuda",),
+        reference="reference.ref_kernel",
+        cases=tuple(cases),
+        dtypes=(),
+        judging=own_rule if has_own_contract else _acceptance_rule(reference),
+        timing=model.Timing(
+            method="CUDA events, up to 100 repeats until the error of the mean is below 0.1 % or time is up",
+            cold_cache=any("clear_l2" in name for name in names) if evaluator else None,
+            fresh_inputs=rechecks,
+            checked=rechecks,
+            score=SCORE_TEXTS[manifest.ranking_by],
+        ),
+        imports=tuple(package for package in packages if package not in own_modules),
+        made_for=manifest.gpus,
+        devices=("cuda",) if not is_python or model.uses_cuda(own_code) else ("cpu", "cuda"),
+        gpus=gpus,
+        own_contract=has_own_contract,
+    )
+
+
+def _check_reference(
+    reference: Module | None, manifest: Manifest, document: Document, *, has_own_contract: bool
+) -> None:
     """Raise DefinitionError unless the reference has the required functions and takes the cases."""
-    if task.reference is None:
-        raise DefinitionError([complain(task.document, ("files",), "a file reference.py", "none")])
+    if reference is None:
+        raise DefinitionError([complain(document, ("files",), "a file reference.py", "none")])
     for name in (GENERATE, CHECK):
-        if not task.reference.defines(name) and not task.has_own_contract:
-            raise file_error(task.reference.path, f"`{name}`", "a file without it")
-    if not task.manifest.tests and not task.manifest.benchmarks:
-        raise DefinitionError([complain(task.document, (), "`tests` or `benchmarks`", "neither")])
-    generate, complaints = task.reference.find_function(GENERATE), []
+        if not reference.defines(name) and not has_own_contract:
+            raise file_error(reference.path, f"`{name}`", "a file without it")
+    if not manifest.tests and not manifest.benchmarks:
+        raise DefinitionError([complain(document, (), "`tests` or `benchmarks`", "neither")])
+    generate, complaints = reference.find_function(GENERATE), []
     if generate is None or generate.args.kwarg:
         return
     # Each case has to fit the generator's parameters (except `rank`).
-    supplied = {"rank"} if task.manifest.multi_gpu else set[str]()
+    supplied = {"rank"} if manifest.multi_gpu else set[str]()
     parameters = [argument.arg for argument in (*generate.args.args, *generate.args.kwonlyargs)]
     required = set(parameters[: len(generate.args.args) - len(generate.args.defaults)]) - supplied
-    for field, cases in (("tests", task.manifest.tests), ("benchmarks", task.manifest.benchmarks)):
+    for field, cases in (("tests", manifest.tests), ("benchmarks", manifest.benchmarks)):
         for index, case in enumerate(cases):
             if set(case) - set(parameters) or required - set(case):
                 expected = f"what {GENERATE} takes ({', '.join(parameters)})"
-                complaints.append(complain(task.document, (field, index), expected, ", ".join(case)))
+                complaints.append(complain(document, (field, index), expected, ", ".join(case)))
     if complaints:
         raise DefinitionError(complaints)
 
@@ -293,16 +257,16 @@ def make_target(task: model.ForeignTask, answers: Mapping[str, Path]) -> model.T
 def _workload_entry(task: model.ForeignTask, case: model.Case) -> dict[str, Any]:
     """A case as a workload without a seed, which `loop` chooses. Raises UsageError if it cannot be named."""
     sizes = {name: value for name, value in case.arguments.items() if name != "seed"}
-    lists = [name for name, value in sizes.items() if isinstance(value, list | tuple)]
-    if bad_names := [*lists, *model.find_unnameable(list(sizes))]:
-        problem = f"{task.path}: case {case.name}: {bad_names[0]} is no number, word or flag"
-        hint = "its own evaluator can judge it"
-        raise UsageError(f"{problem}: loop cannot name such a case", hint)
+    for name, value in sizes.items():
+        if isinstance(value, list | tuple) or not model.WORKLOAD_NAME.fullmatch(name):
+            problem = f"{task.path}: case {case.name}: {name} is no number, word or flag"
+            raise UsageError(f"{problem}: loop cannot name such a case", "its own evaluator can judge it")
     return sizes
 
 
 def _find_buffers(reference: Module) -> tuple[int, ...]:
-    """Indices, in what the generator returns, of `torch.empty` tensors: buffers that an answer fills."""
+    """Indices, in what the generator returns, of tensors that `torch.empty` or `torch.empty_like` makes, perhaps
+    with `.contiguous()` behind: buffers that an answer fills."""
     generate = reference.find_function(GENERATE)
     ending = generate.body[-1] if generate else None
     if generate is None or not isinstance(ending, ast.Return) or not isinstance(ending.value, ast.Tuple):
@@ -311,17 +275,13 @@ def _find_buffers(reference: Module) -> tuple[int, ...]:
     empty_tensors = set()
     for node in generate.body:
         if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
-            name = node.targets[0].id
-            if names.count(name) == 1 and _is_empty_tensor(node.value):  # Named once: nothing else fills it.
-                empty_tensors.add(name)
+            call, name = node.value, node.targets[0].id
+            while isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute):
+                # Named once: nothing else fills it.
+                if call.func.attr in ("empty", "empty_like") and names.count(name) == 1:
+                    empty_tensors.add(name)
+                if call.func.attr != "contiguous":
+                    break
+                call = call.func.value
     returned = [element.id if isinstance(element, ast.Name) else "" for element in ending.value.elts]
     return tuple(place for place, name in enumerate(returned) if name in empty_tensors)
-
-
-def _is_empty_tensor(node: ast.expr) -> bool:
-    """Whether an expression calls a function `x.empty` or `x.empty_like`, perhaps with `.contiguous()` behind."""
-    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
-        return False
-    if node.func.attr == "contiguous":
-        return _is_empty_tensor(node.func.value)
-    return node.func.attr in ("empty", "empty_like")

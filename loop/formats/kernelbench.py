@@ -5,7 +5,6 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from loop.base.errors import DefinitionError
 from loop.formats import model
 from loop.formats.model import Module, file_error
 
@@ -30,17 +29,12 @@ TIMING = model.Timing(
 
 
 def claims(path: Path) -> str | None:
-    """Why a path looks like a KernelBench task: it defines two of the required names. None if it does not. A file
-    with a syntax error may be one, so that `load` names the error."""
+    """Why a path looks like a KernelBench task: its text defines two of the required names, perhaps with a syntax
+    error, which `load` names. None if it does not."""
     if path.suffix != ".py" or not path.is_file():
         return None
-    try:
-        module = model.read_module(path)
-    except DefinitionError:
-        text = path.read_bytes().decode(errors="replace") if path.stat().st_size <= model.MOST_BYTES else ""
-        names = [name for name in REQUIRED_NAMES if f"def {name}(" in text or f"class {name}(" in text]
-    else:
-        names = [name for name in REQUIRED_NAMES if module.defines(name)]
+    text = path.read_bytes().decode(errors="replace")
+    names = [name for name in REQUIRED_NAMES if re.search(rf"^(def|class) {name}\(", text, re.MULTILINE)]
     return f"it defines {', '.join(names)}" if len(names) > 1 else None
 
 
@@ -49,16 +43,12 @@ def load(path: Path, why: str) -> model.ForeignTask:
     the task's own file. Raises DefinitionError with the line."""
     module = model.read_module(path)
     _check_module(module)
-    nodes = list(ast.walk(module.tree))
-    random_lines, hints = set[int](), list[str]()
-    for function in nodes:
-        if isinstance(function, ast.FunctionDef) and function.name == "forward":
-            calls = [node for node in ast.walk(function) if isinstance(node, ast.Call)]
-            draws = [call for call in calls if RANDOM_FUNCTION.fullmatch(ast.unparse(call.func))]
-            random_lines |= {call.lineno for call in draws}
-    if random_lines:
-        lines_text = ", ".join(map(str, sorted(random_lines)))
-        problem = f"forward draws random values on lines {lines_text}"
+    nodes, hints = list(ast.walk(module.tree)), list[str]()
+    forwards = [node for node in nodes if isinstance(node, ast.FunctionDef) and node.name == "forward"]
+    calls = [node for forward in forwards for node in ast.walk(forward) if isinstance(node, ast.Call)]
+    lines = sorted({call.lineno for call in calls if RANDOM_FUNCTION.fullmatch(ast.unparse(call.func))})
+    if lines:
+        problem = f"forward draws random values on lines {', '.join(map(str, lines))}"
         hints.append(f"{problem}: two calls on the same inputs differ")
     if module.defines("ModelNew"):
         hints.append("the file defines ModelNew as well: an answer in the task's own file")
@@ -118,10 +108,10 @@ def _check_module(module: Module) -> None:
         if function is not None and len(function.args.args) > len(function.args.defaults):
             got = f"`{name}({', '.join(argument.arg for argument in function.args.args)})`"
             raise file_error(module.path, f"`{name}()`", got, function.lineno)
-    classes = [node for node in module.tree.body if isinstance(node, ast.ClassDef) and node.name == "Model"]
-    model_class = classes[0] if classes else None
-    methods = [node.name for node in model_class.body if isinstance(node, ast.FunctionDef)] if model_class else []
-    if model_class and not model_class.bases:
-        raise file_error(module.path, "a Model derived from nn.Module", "one without a base", model_class.lineno)
-    if model_class and "forward" not in methods:
-        raise file_error(module.path, "a Model with `forward`", "none", model_class.lineno)
+    for node in module.tree.body:
+        if isinstance(node, ast.ClassDef) and node.name == "Model":
+            methods = [part.name for part in node.body if isinstance(part, ast.FunctionDef)]
+            if not node.bases:
+                raise file_error(module.path, "a Model derived from nn.Module", "one without a base", node.lineno)
+            if "forward" not in methods:
+                raise file_error(module.path, "a Model with `forward`", "none", node.lineno)

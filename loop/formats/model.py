@@ -41,7 +41,18 @@ class Module:
 
     def defines(self, name: str) -> bool:
         """Whether a top-level function, class, import or assignment defines a name."""
-        return any(name in _defined_names(node) for node in self.tree.body)
+        for node in self.tree.body:
+            names: list[str] = []
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                names = [node.name]
+            elif isinstance(node, ast.Import | ast.ImportFrom):
+                names = [alias.asname or alias.name for alias in node.names]
+            elif isinstance(node, ast.Assign):
+                parts = [part for target in node.targets for part in ast.walk(target)]
+                names = [part.id for part in parts if isinstance(part, ast.Name)]
+            if name in names:
+                return True
+        return False
 
     @property
     def imported_packages(self) -> tuple[str, ...]:
@@ -102,16 +113,6 @@ def uses_cuda(modules: Sequence[Module]) -> bool:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "cuda":
             return True
     return False
-
-
-def _defined_names(node: ast.stmt) -> set[str]:
-    """Names that a statement defines: a function, a class, imports, or variables."""
-    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-        return {node.name}
-    if isinstance(node, ast.Import | ast.ImportFrom):
-        return {alias.asname or alias.name for alias in node.names}
-    targets = node.targets if isinstance(node, ast.Assign) else []
-    return {inner.id for target in targets for inner in ast.walk(target) if isinstance(inner, ast.Name)}
 
 
 @dataclass(frozen=True)
@@ -350,8 +351,3 @@ def tolerance_fields(rule: AcceptanceRule, default: float) -> dict[str, Any]:
     rtol = default if rule.rtol is None else rule.rtol
     cap = {} if rule.cap is None else {"cap": rule.cap}
     return {"atol": atol, "rtol": rtol, "matched": rule.matched_ratio, **cap}
-
-
-def find_unnameable(names: Sequence[str]) -> list[str]:
-    """The names that a workload cannot have: they are no words, or too long."""
-    return [name for name in names if not WORKLOAD_NAME.fullmatch(name)]

@@ -5,6 +5,7 @@ import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from loop.base.documents import content_hash, did_you_mean, hash_files, to_json, write_atomic
@@ -44,15 +45,15 @@ FORMATS = {
     gpumode.NAME: Format("GPU MODE", gpumode.claims, gpumode.load, gpumode.make_target, "a folder with task.yml"),
     flashinfer.TRACE: Format(
         "FlashInfer Trace",
-        flashinfer.claims_trace,
-        flashinfer.load_trace,
+        partial(flashinfer.claims, flashinfer.TRACE),
+        partial(flashinfer.load, flashinfer.TRACE),
         flashinfer.make_target,
         "a JSON file below a folder `definitions`",
     ),
     flashinfer.SOL: Format(
         "SOL-ExecBench",
-        flashinfer.claims_sol,
-        flashinfer.load_sol,
+        partial(flashinfer.claims, flashinfer.SOL),
+        partial(flashinfer.load, flashinfer.SOL),
         flashinfer.make_target,
         "a folder with definition.json and workload.jsonl",
     ),

@@ -76,28 +76,18 @@ def spread_evenly(items: Sequence[Each], most: int) -> list[Each]:
     return [items[place * len(items) // count] for place in range(count)]
 
 
-@dataclass(frozen=True)
-class EvaluatorStep:
-    """One run of an evaluator."""
-
-    command: tuple[str, ...]
-    result: Path
-    """The file for the evaluator's result."""
-
-
-StepResults = list[tuple[EvaluatorStep, Completed, str]]
-"""Each step that ran, its ended process and the text of its result file; the last may have failed."""
+Step = tuple[tuple[str, ...], Path]  # One run of an evaluator: its command, and the file for its result.
+StepResults = list[tuple[Path, Completed, str]]
+"""Of each step that ran: its result file, its ended process and the file's text; the last may have failed."""
 
 
 @dataclass(frozen=True)
 class Evaluator:
-    """How to run one format's evaluator, read its result, and make a wrong answer for an audit."""
+    """How to run one format's evaluator, and read its result."""
 
-    make_steps: Callable[[ForeignAnswer, Path], list[EvaluatorStep]]
-    """Makes the commands to run in order, in an empty folder; a step that fails is the last."""
+    make_steps: Callable[[ForeignAnswer, Path], list[Step]]
+    """Makes the steps to run in order, in an empty folder; a step that fails is the last."""
     read_verdict: Callable[[StepResults], Verdict]
-    make_answer: Callable[[ForeignTask, str], tuple[str, str]]
-    """Makes file suffix and text of a wrong answer, which begins with the given `HEAD`."""
     package: str = ""
     """The evaluator's Python package in a checkout, watched for edits; empty: the task contains it."""
     needs_cuda: Callable[[ForeignTask], bool] = lambda task: True
@@ -124,13 +114,14 @@ COLLECT_TRACES = """traces=$1; result=$2; shift 2; "$@"; code=$?
 """Runs a command, then joins the traces that it wrote into one file."""
 
 
-def _prepare_kernelbench(request: ForeignAnswer, folder: Path) -> list[EvaluatorStep]:
+def _prepare_kernelbench(request: ForeignAnswer, folder: Path) -> list[Step]:
     """The step that runs KERNELBENCH_DRIVER on the answer; it writes `result.json` in `folder`."""
     result = folder / "result.json"
     packages = model.read_module(request.answer).imported_packages
     backend = "triton" if "triton" in packages else "cuda"
     files = (str(request.task.path), str(request.answer), str(result))
-    return [EvaluatorStep((request.python, "-c", KERNELBENCH_DRIVER, *files, backend), result)]
+    command: tuple[str, ...] = (request.python, "-c", KERNELBENCH_DRIVER, *files, backend)
+    return [(command, result)]
 
 
 def _read_kernelbench(results: StepResults) -> Verdict:
@@ -148,10 +139,10 @@ def _read_kernelbench(results: StepResults) -> Verdict:
     return Verdict(status="right", result=report, speedup=speedup)
 
 
-def _prepare_gpumode(request: ForeignAnswer, folder: Path) -> list[EvaluatorStep]:
+def _prepare_gpumode(request: ForeignAnswer, folder: Path) -> list[Step]:
     """The steps that run the tests, then the benchmarks; `folder` gets the files that they need."""
     task = request.task
-    files, program = gpumode.read_judging(task)
+    manifest, _, files = gpumode.read_manifest(task.path)
     for name, path in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, folder / name)
@@ -167,9 +158,9 @@ def _prepare_gpumode(request: ForeignAnswer, folder: Path) -> list[EvaluatorStep
             for case in cases:
                 text += "; ".join(f"{name}: {value}" for name, value in case.arguments.items()) + "\n"
             (folder / f"{mode}.txt").write_text(text)
-            arguments = (request.python, program, mode, f"{mode}.txt")
+            arguments = (request.python, manifest.config.main or gpumode.EVALUATOR, mode, f"{mode}.txt")
             command = ("/bin/sh", "-c", RESULT_TO_FILE, "sh", str(result), *arguments)
-            steps.append(EvaluatorStep(command, result))
+            steps.append((command, result))
     return steps
 
 
@@ -177,9 +168,9 @@ def _read_gpumode(results: StepResults) -> Verdict:
     """`right` if both runs wrote `check: pass`; `failed` if one wrote no check, else `wrong`, with its first
     error. Each line of a result file is `key: value`."""
     values_by_mode = {}
-    for step, _, text in results:
+    for file, _, text in results:
         lines = (line.partition(": ") for line in text.splitlines() if ": " in line)
-        values_by_mode[step.result.stem] = {key: value for key, _, value in lines}
+        values_by_mode[file.stem] = {key: value for key, _, value in lines}
     _, last_process, _ = results[-1]
     for mode, values in values_by_mode.items():
         if "check" not in values:
@@ -196,23 +187,23 @@ def _read_gpumode(results: StepResults) -> Verdict:
 
 def _gpumode_needs_cuda(task: ForeignTask) -> bool:
     """Whether the task or its judging program uses CUDA; True if the program is unknown."""
-    files, program = gpumode.read_judging(task)
-    evaluator = files.get(program)
+    manifest, _, files = gpumode.read_manifest(task.path)
+    evaluator = files.get(manifest.config.main or gpumode.EVALUATOR)
     if task.devices == ("cuda",) or evaluator is None:
         return True
     tree: Any = model.read_module(evaluator).tree
     return any(getattr(node, "attr", "") == "cuda" for node in ast.walk(tree))
 
 
-def _prepare_sol(request: ForeignAnswer, folder: Path) -> list[EvaluatorStep]:
+def _prepare_sol(request: ForeignAnswer, folder: Path) -> list[Step]:
     """The step that runs SOL-ExecBench's command line on the answer; it writes traces in `folder`."""
     result = folder / "traces.jsonl"
     launcher = (request.python, "-c", "from sol_execbench.cli import cli; cli()")
     command = (*launcher, str(request.task.path), "--solution", str(request.answer), "-o", str(result))
-    return [EvaluatorStep(command, result)]
+    return [(command, result)]
 
 
-def _prepare_trace(request: ForeignAnswer, folder: Path) -> list[EvaluatorStep]:
+def _prepare_trace(request: ForeignAnswer, folder: Path) -> list[Step]:
     """The step that runs FlashInfer-Bench on copies in `folder`, as it writes results beside the task."""
     root, dataset = folder / "root", flashinfer.find_root(request.task.path)
     for path in request.task.files:
@@ -231,7 +222,7 @@ def _prepare_trace(request: ForeignAnswer, folder: Path) -> list[EvaluatorStep]:
     launcher = (request.python, "-c", "from flashinfer_bench.cli.main import cli; cli()")
     program = (*launcher, "run", "--local", str(root))
     command = ("/bin/sh", "-c", COLLECT_TRACES, "sh", str(root / "traces"), str(result), *program)
-    return [EvaluatorStep(command, result)]
+    return [(command, result)]
 
 
 def _read_traces(results: StepResults) -> Verdict:
@@ -294,13 +285,18 @@ def erring_run(*inputs, **named):
 """
 
 
-def _wrong_solution(task: ForeignTask, mistake_code: str) -> tuple[str, str]:
-    """File suffix and JSON text of a solution: the reference with a mistake, defined by `mistake_code`."""
+def wrong_answer(task: ForeignTask, mistake: Mapping[str, Any]) -> tuple[str, str]:
+    """File suffix and text of a wrong answer, as a control: the task's reference with a mistake."""
+    head = HEAD.format(root=str(ROOT), settings=json.dumps(mistake))
+    if task.format == kernelbench.NAME:
+        return ".py", head + KERNELBENCH.format(task=str(task.path))
+    if task.format == gpumode.NAME:
+        return ".py", head + GPUMODE
     definition, _ = read_json(task.files[0], Definition)
     spec: dict[str, Any] = {"entry_point": "main.py::erring_run", "destination_passing_style": False}
     is_sol = task.format == flashinfer.SOL
     spec |= {"languages": ["pytorch"], "target_hardware": ["LOCAL"]} if is_sol else {"language": "python"}
-    content = mistake_code + SOLUTION.format(reference=definition.reference)
+    content = head + SOLUTION.format(reference=definition.reference)
     solution = {
         "name": "control",
         "definition": definition.name,
@@ -312,29 +308,11 @@ def _wrong_solution(task: ForeignTask, mistake_code: str) -> tuple[str, str]:
 
 
 EVALUATORS = {
-    kernelbench.NAME: Evaluator(
-        make_steps=_prepare_kernelbench,
-        read_verdict=_read_kernelbench,
-        make_answer=lambda task, head: (".py", head + KERNELBENCH.format(task=str(task.path))),
-        package="src/kernelbench",
-    ),
-    gpumode.NAME: Evaluator(
-        make_steps=_prepare_gpumode,
-        read_verdict=_read_gpumode,
-        make_answer=lambda task, head: (".py", head + GPUMODE),
-        needs_cuda=_gpumode_needs_cuda,
-    ),
-    flashinfer.SOL: Evaluator(_prepare_sol, _read_traces, _wrong_solution, "src/sol_execbench"),
-    flashinfer.TRACE: Evaluator(_prepare_trace, _read_traces, _wrong_solution, "flashinfer_bench"),
+    kernelbench.NAME: Evaluator(_prepare_kernelbench, _read_kernelbench, "src/kernelbench"),
+    gpumode.NAME: Evaluator(_prepare_gpumode, _read_gpumode, needs_cuda=_gpumode_needs_cuda),
+    flashinfer.SOL: Evaluator(_prepare_sol, _read_traces, "src/sol_execbench"),
+    flashinfer.TRACE: Evaluator(_prepare_trace, _read_traces, "flashinfer_bench"),
 }
-
-
-def wrong_answer(task: ForeignTask, mistake: Mapping[str, Any]) -> tuple[str, str]:
-    """File suffix and text of a wrong answer, as a control: the task's reference with a mistake."""
-    head = HEAD.format(root=str(ROOT), settings=json.dumps(mistake))
-    return EVALUATORS[task.format].make_answer(task, head)
-
-
 NO_GPU = "it times by CUDA, and there is no GPU here"
 
 
@@ -355,47 +333,32 @@ def run_evaluator(request: ForeignAnswer) -> Generator[Tick, None, Verdict]:
         package = checkout / evaluator.package
         environment["PYTHONPATH"] = str(package.parent)
         watched = sorted(package.rglob("*.py"))
+    results: StepResults = []
+    used_s, changed = 0.0, list[str]()  # `changed`: files that the answer changed.
     try:
         steps = evaluator.make_steps(request, folder)
         watched += [*request.task.files, *sorted(folder.rglob("*"))]
         digests = {path: content_hash(path.read_bytes()) for path in watched if path.is_file()}
-        verdict = yield from _run_steps(request, steps, folder, environment)
-        changed = []  # By the answer: then the verdict is not trusted.
+        for command, file in steps:
+            limit_s = max(request.limit_s - used_s, 0.0)
+            completed = yield from run(
+                command, limit_s=limit_s, cwd=folder, env=environment, note="their evaluator"
+            )
+            used_s += completed.seconds
+            result = file.read_text(errors="replace") if file.is_file() else ""
+            results.append((file, completed, result))
+            if not completed.succeeded:
+                break
         for path, digest in digests.items():
             if not path.is_file() or content_hash(path.read_bytes()) != digest:
                 changed.append(str(path))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    verdict = verdict.model_copy(update={"content": content_hash("".join(digests.values()))})
-    if changed:
-        why = f"changed while the answer ran: {', '.join(changed)}"
-        return verdict.model_copy(update={"status": "tampered", "why": why})
-    return verdict
-
-
-def _run_steps(
-    request: ForeignAnswer, steps: list[EvaluatorStep], folder: Path, environment: Mapping[str, str]
-) -> Generator[Tick, None, Verdict]:
-    """Run the steps in `folder`, in order until one fails; returns the verdict, read from their results. Without
-    any result it is `not available` if a package is missing, else `failed`."""
-    results: StepResults = []
-    used_s = 0.0
-    for step in steps:
-        limit_s = max(request.limit_s - used_s, 0.0)
-        completed = yield from run(
-            step.command, limit_s=limit_s, cwd=folder, env=environment, note="their evaluator"
-        )
-        used_s += completed.seconds
-        result = step.result.read_text(errors="replace") if step.result.is_file() else ""
-        results.append((step, completed, result))
-        if not completed.succeeded:
-            break
-    step, completed, result = results[-1]
     if completed.timed_out:
         verdict = Verdict(status="failed", why=f"its evaluator was {completed.ending}", result=result or None)
     elif result:
         try:
-            verdict = EVALUATORS[request.task.format].read_verdict(results)
+            verdict = evaluator.read_verdict(results)
         except (ValueError, AttributeError, KeyError, TypeError) as error:
             verdict = Verdict(status="failed", why=f"its result cannot be read: {error}")
     elif packages := re.findall(r"^ModuleNotFoundError:.*?'(.*?)'", completed.errors, re.MULTILINE):
@@ -404,7 +367,12 @@ def _run_steps(
         why = f"its evaluator gave no result: {completed.ending}"
         lines = (completed.errors or completed.output).strip().splitlines()[-KEPT_LINES:]
         verdict = Verdict(status="failed", why=why, result="\n".join(lines))
-    return verdict.model_copy(update={"command": step.command, "seconds": used_s})
+    content = content_hash("".join(digests.values()))
+    verdict = verdict.model_copy(update={"command": command, "seconds": used_s, "content": content})
+    if changed:  # Then the verdict is not trusted.
+        why = f"changed while the answer ran: {', '.join(changed)}"
+        return verdict.model_copy(update={"status": "tampered", "why": why})
+    return verdict
 
 
 class GateVerdict(NamedTuple):

@@ -19,10 +19,8 @@ from typing import Any
 
 import torch
 
-from loop.starting.model import Scalar, TensorSpec
+from loop.starting.model import RESERVED_NAMES, Scalar, TensorSpec
 
-RESERVED_NAMES = ("dtype", "values", "weight", "weights", "seed", "device", "drawn")
-"""Names reserved by workloads and generators."""
 LIST_LENGTH = 3  # Length of a list of tensors.
 INDEX_WORDS = "idx|ids?|index|indices|indexes|pos|positions?|labels?|tokens?|len|lengths?|lens|slots?"
 INDEX = re.compile(rf"(.*_)?({INDEX_WORDS})\d?")
@@ -121,52 +119,46 @@ class Choices:
         from its variables."""
         kind, owner = kind_of(annotation)
         name = path.rpartition(".")[2]
-        if path in self.likes:
-            self.used.add(path)
-            return self._add_choices(path, self._tensor_choices(path, kind))
-        if path in self.values:  # A number or flag becomes an attribute, others a literal.
-            self.used.add(path)
-            value = self.values[path]
-            if isinstance(value, bool | int | float):
-                return self._add_choices(path, [self._attribute(path, value)])
-            return repr(tuple(value) if isinstance(value, list) else value)
         # Parts of it that options give: `eps` of `config`, by `config.eps`.
         options = [other for other in (*self.likes, *self.values) if other.startswith(f"{path}.")]
         given_parts = [option.removeprefix(f"{path}.").partition(".")[0] for option in options]
-        if not given_parts and default is not Parameter.empty:
-            return self._add_default(path, kind, default)
         # No tensor: the code reads a key from it, or an attribute that tensors lack.
         parts = reads.get(name, {})
         is_object = any(is_key or not hasattr(torch.Tensor, part) for part, is_key in parts.items())
-        if kind == "class":
+        if path in self.likes:
+            self.used.add(path)
+            self.by_path[path] = self._tensor_choices(path, kind)
+        elif path in self.values or (not given_parts and default is not Parameter.empty):
+            return self._add_value(path, kind, default)
+        elif kind == "class":
             return self._add_class(path, owner, reads)
-        if given_parts or (not kind and (is_object or CONFIG.fullmatch(name))):
+        elif given_parts or (not kind and (is_object or CONFIG.fullmatch(name))):
             return self._add_object(path, parts, given_parts)
-        choices = self._value_choices(path, kind)
-        if not choices:
-            self.missing.append(path)
-        return self._add_choices(path, choices)
+        else:
+            self.by_path[path] = self._value_choices(path, kind)
+            self.missing += [] if self.by_path[path] else [path]
+        return "{" + path + "}"
 
-    def _add_default(self, path: str, kind: str, default: Any) -> str | None:
-        """Add a parameter with a default. A number or flag becomes an attribute, unless it names an axis, as `dim`
-        does: kernels are written for one axis. Others, and what a kernel does not take, stay at their default: a
-        note says so. Returns as `add`."""
-        name = path.rpartition(".")[2]
-        is_number = isinstance(default, bool | int | float) and not isinstance(default, enum.Enum)
-        is_allowed = self.attribute_names is None or name in self.attribute_names
-        if is_number and is_allowed and not AXIS.fullmatch(name):
-            return self._add_choices(path, [self._attribute(path, default)])
+    def _add_value(self, path: str, kind: str, default: Any) -> str | None:
+        """Add a parameter with a `--set` value, or a default. A number or flag becomes an attribute, so that a
+        workload can change it; other `--set` values become literals. What names an axis stays at its default, for
+        kernels are written for one axis, as does what a kernel does not take: a note says so. Returns as `add`."""
+        is_set = path in self.values
+        value, name = self.values.get(path, default), path.rpartition(".")[2]
+        self.used |= {path} if is_set else set()
+        is_number = isinstance(value, bool | int | float) and not isinstance(value, enum.Enum)
+        is_varied = not AXIS.fullmatch(name) and (self.attribute_names is None or name in self.attribute_names)
+        if is_number and (is_set or is_varied):
+            self.by_path[path] = [self._attribute(path, value)]
+            return "{" + path + "}"
+        if is_set:
+            return repr(tuple(value) if isinstance(value, list) else value)
         text = default.__name__ if isinstance(default, type) else repr(default)
         note = f"{path} stays at its default, {text[:40]}; --set {path}=VALUE changes it"
         if default is None and kind in ("", "tensor"):
             note = f"{path} stays None; --like {path}=N,M makes it a tensor"
         self.notes.append(note)
         return None
-
-    def _add_choices(self, path: str, choices: list[Choice]) -> str:
-        """Set the choices of a parameter. Returns the placeholder for the chosen text."""
-        self.by_path[path] = choices
-        return "{" + path + "}"
 
     def _attribute(self, path: str, value: Scalar) -> Choice:
         """A choice that makes a value an attribute, so that a workload can change it. It is named as the
@@ -208,20 +200,16 @@ class Choices:
         return f"SimpleNamespace({', '.join(f'{name}={text}' for name, text in texts.items())})"
 
     def _value_choices(self, path: str, kind: str) -> list[Choice]:
-        """Choices of a value without a default, by kind and name; empty if none can be guessed."""
+        """Choices of a value without a default, by kind and name; empty if none can be guessed. Those of a whole
+        number or a tuple of them are usual values for its name, and sizes of the inputs: sizes with the
+        parameter's name come first, then those of the last dimensions."""
         name = path.rpartition(".")[2]
         if kind == "bool" or (not kind and FLAG.fullmatch(name)):
             return [self._attribute(path, value) for value in (False, True)]
-        number = _first_match(FLOATS, name)
+        number = next((value for pattern, value in FLOATS if re.fullmatch(pattern, name.lower())), None)
         if kind == "float" or (not kind and number is not None):
             return [self._attribute(path, 0.7 if number is None else number)]
-        return self._integer_choices(path, name, kind) if kind in ("", "int", "ints") else []
-
-    def _integer_choices(self, path: str, name: str, kind: str) -> list[Choice]:
-        """Choices of a whole number or a tuple: usual values for its name, and sizes of the inputs.
-        Sizes with the parameter's name come first, then those of the last dimensions. `kind`: `ints` for a
-        tuple, `int`, or empty if not annotated."""
-        constants = _first_match(INTS, name) or ()
+        constants = next((values for pattern, values in INTS if re.fullmatch(pattern, name.lower())), ())
         size_texts: dict[str, str] = {}  # Dimension to `<x.2>`: the first tensor that has it, the last axis.
         last_sizes = []
         for tensor, like in self.likes.items():
@@ -232,7 +220,8 @@ class Choices:
         if kind == "ints":
             return [*last_sizes, *(Choice(repr((constant,) * rank)) for constant in constants for rank in (2, 1))]
         same_name = [dim for dim in size_texts if dim.lower() == name.lower()]
-        if not kind and not (self.is_constructor or "." in path or constants or same_name):
+        is_integer = self.is_constructor or "." in path or constants or same_name
+        if kind != "int" and (kind or not is_integer):
             return []
         numbers = [self._attribute(path, value) for value in dict.fromkeys((*constants, 4, 2, 1))]
         leading_count = 0 if same_name else len(constants)  # Numbers that are likelier than sizes.
@@ -280,11 +269,6 @@ class Choices:
         inputs = tuple(first.model_copy(update={"name": name}) for name in names)
         listed = Choice(f"[{', '.join(names)}]", inputs, notes=(f"{name}: a list of {LIST_LENGTH} tensors",))
         return [listed] if kind == "tensors" else choices if kind else [*choices, listed]
-
-
-def _first_match(table: Sequence[tuple[str, Any]], name: str) -> Any:
-    """The table's value for the first pattern that matches a name; None without a match."""
-    return next((value for pattern, value in table if re.fullmatch(pattern, name.lower())), None)
 
 
 def parameters(function: Any) -> list[Parameter]:

@@ -25,10 +25,9 @@ from loop.machine.machine import machine
 from loop.model.base import Printed
 from loop.model.dtypes import ITEM_SIZES
 from loop.model.target import Target
-from loop.model.workloads import RESERVED_KEYS
 from loop.report.screen import Screen
-from loop.starting.model import InitAnswer, InitRequest, TensorSpec
-from loop.starting.source import BUILD_BY_ENDING, FirstVariant, read_kernel
+from loop.starting.model import RESERVED_NAMES, InitAnswer, InitRequest, TensorSpec
+from loop.starting.source import BUILD_BY_ENDING, UserKernel, read_kernel
 from loop.workers.program import run_untimed
 
 PROGRAM = "loop.starting.program"
@@ -36,7 +35,6 @@ TRIAL_LIMIT_S = 180.0  # Time limit of the process that tries a function.
 LIKE = re.compile(r"(?P<dims>[^:<]*)(:(?P<dtype>\w+))?(<(?P<high>\w+))?")
 SIZE = re.compile(r"[A-Za-z]\w{0,63}|[1-9][0-9]{0,9}")
 PATH = re.compile(rf"{WORKLOAD_NAME.pattern}(\.{WORKLOAD_NAME.pattern})*")
-GENERATOR_NAMES = ("seed", "device", "drawn")  # Names of a generator's own parameters, which no size may have.
 LETTERS = ("N", "M", "K", "L", "P", "Q", "R", "S")
 
 
@@ -106,8 +104,8 @@ class InitOptions:
     """Dimension that the user gave by number to that number."""
     values: dict[str, Any]
     """Path of a parameter to its `--set` value."""
-    variant: FirstVariant | None
-    """A kernel; None for a Python function."""
+    kernel: UserKernel | None
+    """None for a Python function."""
     module: str
     """Module of the function that is right."""
     name: str
@@ -128,8 +126,8 @@ def read_options(request: InitRequest) -> InitOptions:
     file, colon, function = request.source.rpartition(":")
     path = Path(file if colon else request.source)
     is_kernel = path.suffix in BUILD_BY_ENDING
-    variant = read_kernel(path, function if colon else "", values) if is_kernel else None
-    text = request.reference if variant else request.source
+    kernel = read_kernel(path, function if colon else "") if is_kernel else None
+    text = request.reference if kernel else request.source
     if text is None:
         hint = request.command_line("--reference", "module:function")
         raise UsageError("no function says what is right", hint)
@@ -143,9 +141,9 @@ def read_options(request: InitRequest) -> InitOptions:
     module_path = module.replace(".", "/")
     if files.keys().isdisjoint((f"{module_path}.py", f"{module_path}/__init__.py")):
         files = {}  # Installed, or without Python source: nothing to copy.
-    if variant:
-        files = {**variant.copied_files, **files}
-    return InitOptions(likes, fixed_sizes, values, variant, module, name, folder, files)
+    if kernel:
+        files = {**kernel.files, **files}
+    return InitOptions(likes, fixed_sizes, values, kernel, module, name, folder, files)
 
 
 def _parse_set(texts: Sequence[str]) -> dict[str, Any]:
@@ -171,8 +169,7 @@ def _parse_like(texts: Sequence[str]) -> tuple[dict[str, TensorSpec], dict[str, 
         path, _, shape = (part.strip() for part in text.partition("="))
         match = LIKE.fullmatch(shape.replace(" ", ""))
         dims = match["dims"].split(",") if match else [""]
-        is_reserved = not {*dims}.isdisjoint((*RESERVED_KEYS, *GENERATOR_NAMES))
-        is_reserved = is_reserved or any(map(iskeyword, (path, *dims)))
+        is_reserved = not {*dims}.isdisjoint(RESERVED_NAMES) or any(map(iskeyword, (path, *dims)))
         if not match or is_reserved or not PATH.fullmatch(path) or not all(map(SIZE.fullmatch, dims)):
             hint = "such as --like x=N,M or --like x=64,1000; a type follows: --like places=N:int64"
             hint += "; where one size follows from another, as N+1 does, give it a letter of its own, or numbers"

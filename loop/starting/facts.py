@@ -55,6 +55,7 @@ DIFFERENT_SIZES = (
 )
 """Sizes of the dimensions, to try row by row. With equal ones, wrong calls run, too."""
 WORD = re.compile(r"[A-Za-z]\w{0,63}")
+QUANTISED = (torch.int8, torch.uint8)
 
 
 class Sizes:
@@ -183,9 +184,19 @@ def _tolerance(trial: Trial, sizes: Dims) -> float:
 
 
 def _workloads(trial: Trial, base: Dims, sizes: Sizes, *, vary_fixed: bool) -> tuple[list[Dims], list[Dims]]:
-    """Timed sizes (the largest, and odd ones), and sizes that are only checked; all of them run. `base`: sizes
-    at which the function runs; `vary_fixed`: whether sizes given by number may vary."""
-    largest = _largest_sizes(trial, sizes, base)
+    """Timed sizes (the largest within the limits, and odd ones), and sizes that are only checked; all of them run.
+    `base`: sizes at which the function runs; `vary_fixed`: whether sizes given by number may vary."""
+    largest = dict[str, int]()
+    for divisor in (16, 8, 4, 2, 1) if sizes.free_dims else (1,):
+        candidate, began = sizes.timed(divisor), time.monotonic()
+        if trial.try_sizes(candidate):
+            is_long = time.monotonic() - began > LONG_S
+            tensors = trial.outcomes[-1][1].outputs.values()
+            is_large = any(tensor.nbytes > MOST_BYTES for tensor in tensors)
+            if largest and (is_long or is_large):
+                break
+            largest = candidate
+    largest = largest or base
     fixed = [name for name, size in sizes.fixed_sizes.items() if not vary_fixed or size <= LARGEST_UNVARIED]
     names = [name for name in sizes.names if name not in fixed]
     independent: list[str] = []
@@ -197,8 +208,7 @@ def _workloads(trial: Trial, base: Dims, sizes: Sizes, *, vary_fixed: bool) -> t
     for numbers in EDGES if independent else ():  # All independent sizes change at once.
         candidate = {**base, **dict(zip(independent, itertools.cycle(numbers), strict=False))}
         checked += [candidate] if trial.try_sizes(candidate) else []
-    single_names = dependent if len(checked) >= ENOUGH_EDGES else names
-    for name in single_names:  # One size changes at a time.
+    for name in dependent if len(checked) >= ENOUGH_EDGES else names:  # One size changes at a time.
         candidates = [{**base, name: size} for size in SINGLE_SIZES]
         running = [workload for workload in candidates if workload not in checked and trial.try_sizes(workload)]
         checked += running[:MOST_SINGLE]
@@ -216,22 +226,6 @@ def _workloads(trial: Trial, base: Dims, sizes: Sizes, *, vary_fixed: bool) -> t
     return quick, checked
 
 
-def _largest_sizes(trial: Trial, sizes: Sizes, base: Dims) -> Dims:
-    """The largest timed sizes within the limits; else the smallest that run; else `base`."""
-    largest: Dims | None = None
-    for divisor in (16, 8, 4, 2, 1) if sizes.free_dims else (1,):
-        candidate, began = sizes.timed(divisor), time.monotonic()
-        if not trial.try_sizes(candidate):
-            continue
-        is_long = time.monotonic() - began > LONG_S
-        tensors = trial.outcomes[-1][1].outputs.values()
-        output_bytes = max((tensor.nbytes for tensor in tensors), default=0)
-        if largest and (is_long or output_bytes > MOST_BYTES):
-            break
-        largest = candidate
-    return largest or base
-
-
 def _other_values(trial: Trial, sizes: Dims) -> Iterator[dict[str, Any]]:
     """Workloads with other values, where results are finite; `trial` describes them. `far` shows a softmax whose
     maximum starts at 0, `shifted` a variance in one pass: float32 has to be exact enough for these. `zeros` shows
@@ -245,8 +239,14 @@ def _other_values(trial: Trial, sizes: Dims) -> Iterator[dict[str, Any]]:
     for drawn in kinds:
         with suppress(Exception):
             error = _float32_error(trial, sizes, drawn) if drawn in EXACT_ENOUGH else 0.0
-            if drawn == "zeros" and trial.depends_on_ties(sizes):
-                continue
+            if drawn == "zeros":
+                # If zeros become tiny values that rise, or that fall, do results differ, as those of an index do?
+                # Integers of 8 bits are quantised values, not indices.
+                ramps = [trial.run(sizes, drawn=drawn, as_float64=True, ramp=ramp).results for ramp in (1, -1)]
+                names = [name for name, result in ramps[0].items() if result.dtype not in QUANTISED]
+                pairs = [(ramps[0][name].double(), ramps[1][name].double()) for name in names]
+                if not all(torch.allclose(rising, falling, 1e-3, 1e-3) for rising, falling in pairs):
+                    continue
             if trial.run(sizes, drawn=drawn).is_finite and EXACT_ENOUGH.get(drawn, 0) * error < TOLERANCE:
                 yield {**sizes, "drawn": drawn}
 
@@ -322,21 +322,15 @@ def _outputs(trial: Trial, base: Dims) -> tuple[list[TensorSpec], dict[str, str]
         name = output if WORD.fullmatch(output) else f"output_{output}".replace(".", "_")
         name = f"{name}_out" if name in names else name
         calls = [(sizes, outcome.outputs[output].shape) for sizes, outcome in outcomes]
+        ranks = {len(shape) for _, shape in calls}
+        dims: list[str] = []  # The dimension that has the size of each axis in every call, if it is the only one.
+        for axis in range(min(ranks)):
+            equal_dims = [dim for dim in trial.dims if all(sizes[dim] == shape[axis] for sizes, shape in calls)]
+            dims += equal_dims if len(equal_dims) == 1 else ()
         dtype = DTYPE_NAMES[tensor.dtype].replace("float32", "")
-        outputs.append(TensorSpec(name=name, dims=_dims_of(calls, trial.dims), dtype=dtype))
+        known_dims = tuple(dims) if ranks == {len(dims)} else ()
+        outputs.append(TensorSpec(name=name, dims=known_dims, dtype=dtype))
     return outputs, updates
-
-
-def _dims_of(calls: Sequence[tuple[Dims, torch.Size]], names: Sequence[str]) -> tuple[str, ...]:
-    """An output's dimensions, out of `names`; empty if unclear. `calls`: sizes and output shape."""
-    ranks = {len(shape) for _, shape in calls}
-    dims: list[str] = []
-    for axis in range(min(ranks)):
-        equal_names = [*names]
-        for sizes, shape in calls:
-            equal_names = [name for name in equal_names if sizes[name] == shape[axis]]
-        dims += equal_names if len(equal_names) == 1 else ()
-    return tuple(dims) if ranks == {len(dims)} else ()
 
 
 LEAST_TOLERANCE = {"float32": 0.0, "float16": 1e-2, "bfloat16": 1e-2}
@@ -405,15 +399,14 @@ def manifest(folder: Path, trial: Trial, facts: Facts, variant: str, module_name
 
 def _values_text(trial: Trial, edges: Sequence[Mapping[str, Any]]) -> str:
     """The text of `values` in target.yaml: by name, distributions to draw from; or empty."""
-    drawn = {workload.get("drawn") for workload in edges}
-    names = [tensor.name for tensor in trial.inputs if tensor.values == "positive"]
-    positive = dict.fromkeys(names, DISTRIBUTIONS["positive"])
-    lines = [f"  positive: {_yaml(positive)}\n"] if positive else []
-    for name in ("negative", "far", "shifted", "zeros"):
-        if name in drawn:
-            inputs = [trial.first_normal] if name == "shifted" else trial.inputs
-            distributions = {tensor.name: DISTRIBUTIONS[name] for tensor in inputs if tensor} | positive
-            lines.append(f"  {name}: {_yaml(distributions)}\n")
+    positive = {tensor.name: DISTRIBUTIONS["positive"] for tensor in trial.inputs if tensor.values == "positive"}
+    values = {"positive": positive} if positive else {}
+    kinds = {workload.get("drawn") for workload in edges}
+    for kind in ("negative", "far", "shifted", "zeros"):
+        if kind in kinds:
+            inputs = [trial.first_normal] if kind == "shifted" else trial.inputs
+            values[kind] = {tensor.name: DISTRIBUTIONS[kind] for tensor in inputs if tensor} | positive
+    lines = [f"  {name}: {_yaml(distributions)}\n" for name, distributions in values.items()]
     return "".join(["values:\n", *lines]) if lines else ""
 
 

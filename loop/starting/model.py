@@ -8,8 +8,11 @@ from pathlib import Path
 from pydantic import Field
 
 from loop.model.base import Model
+from loop.model.workloads import RESERVED_KEYS
 
 Scalar = bool | int | float
+RESERVED_NAMES = (*RESERVED_KEYS, "weights", "seed", "device", "drawn")
+"""Names that no size or attribute may have: workloads and generators use them."""
 
 
 class TensorSpec(Model):

@@ -28,7 +28,7 @@ from loop.starting.choices import Choice, Choices
 from loop.starting.command import InitOptions, read_options
 from loop.starting.facts import Sizes, check_results, gather_facts, manifest
 from loop.starting.model import InitAnswer, InitRequest
-from loop.starting.source import FirstVariant, identifier
+from loop.starting.source import identifier, with_dtypes, write_entry
 from loop.starting.trial import Subject, Trial
 
 LIMIT_S, MOST_TRIES = 40.0, 1000  # Limits of the search: seconds, and combinations of choices.
@@ -142,10 +142,8 @@ def search_call(subject: Subject, choices: Choices, sizes: Sizes) -> tuple[Trial
     if "does not require grad" in text:
         hint = "references run under torch.no_grad(): compute under `torch.enable_grad()`, and detach outputs"
         raise UsageError(f"{subject.full_name} does not run: {text}", hint)
-    guessed = [path for path, items in choices.by_path.items() if len(items) > 1 and not items[0].inputs]
-    hint = "give sizes that fit, by number where one depends on another: --like x=8,64; a type: --like x=N:int64"
-    if guessed:
-        hint = f"give values that fit: {' '.join(f'--set {path}=VALUE' for path in guessed)}; or {hint}"
+    hint = "give sizes that fit, by number where one depends on another: --like x=8,64; a type: --like x=N:int64; "
+    hint += "a value: --set name=VALUE"
     message = f"{subject.full_name} does not run with any sizes and values that `loop init` tried: {text}"
     raise UsageError(message, hint)
 
@@ -155,8 +153,7 @@ def with_largest_indices(trial: Trial, choices: Choices, sizes: dict[str, int]) 
     for path, choice in trial.choices.items():
         if not choice.inputs or choice.inputs[0].values != "index":
             continue
-        others = [other for other in choices.by_path[path] if other.inputs]
-        others = [other for other in others if other.inputs[0].values == "index"]
+        others = [other for other in choices.by_path[path] if other.inputs and other.inputs[0].values == "index"]
         for other in sorted(others, key=lambda other: -sizes.get(other.inputs[0].high, 0)):
             candidate = Trial(trial.subject, {**trial.choices, path: other})
             with contextlib.suppress(Exception):
@@ -168,18 +165,19 @@ def with_largest_indices(trial: Trial, choices: Choices, sizes: dict[str, int]) 
 
 def make_target(request: InitRequest, options: InitOptions) -> InitAnswer:
     """Try the function, and make the target's files. Raises UsageError."""
-    variant, likes = options.variant, options.likes
+    kernel, likes, attribute_names = options.kernel, options.likes, None
     last_name = options.name.rpartition(".")[2]
     is_plain = last_name.islower() and last_name != "forward"
-    function = variant.function if variant else last_name if is_plain else identifier(options.name)
-    writer = variant.entry_writer if variant else None
-    likes = writer.with_dtypes(likes) if writer else likes
-    numbers = writer.function.numbers if writer else []  # An exported entry names none.
-    choices = Choices(likes, options.values, [number.name for number in numbers] if variant else None)
+    function = kernel.function if kernel else last_name if is_plain else identifier(options.name)
+    if kernel:
+        attribute_names = []  # An exported entry names none.
+    if kernel and kernel.plain:
+        likes = with_dtypes(likes, kernel.plain)
+        attribute_names = [number.name for number in kernel.plain.numbers]
+    choices = Choices(likes, options.values, attribute_names)
     subject = find_subject(options, function, choices)
     check_names(f"{options.module}:{options.name}", choices, request.command_line())
-    shapes = [like.dims for path, like in choices.likes.items() if path in choices.used]
-    sizes = Sizes(shapes, options.fixed_sizes)
+    sizes = Sizes([like.dims for path, like in likes.items() if path in choices.used], options.fixed_sizes)
     trial, base_sizes = search_call(subject, choices, sizes)
     check_results(trial, base_sizes, str(options.folder))
     is_cuda = any(name.endswith(".cu") for name in options.files)
@@ -192,17 +190,20 @@ def make_target(request: InitRequest, options: InitOptions) -> InitAnswer:
     files[f"{modules['reference']}.py"] = trial.wrapper("What is right")
     if trial.needs_generator:
         files[f"{modules['inputs']}.py"] = trial.generator(modules["reference"])
-    if writer:
+    if kernel and kernel.plain:
         outputs = [output for output in facts.outputs if output.name not in facts.updates]  # Others are inputs.
-        attributes = list(trial.attributes)
-        files[writer.name], entry_notes = writer.write(trial.inputs, outputs, attributes, options.fixed_sizes)
+        files[kernel.source], entry_notes = write_entry(
+            kernel.plain, trial.inputs, outputs, [*trial.attributes], options.values, options.fixed_sizes
+        )
         trial.notes += entry_notes
-    edit = next(iter(variant.copied_files), "") if variant else f"{modules['mine']}.py"
-    if variant is None:
+    if kernel:
+        edit, variant = next(iter(kernel.files)), kernel.yaml_line
+    else:
+        edit = f"{modules['mine']}.py"
         files[edit] = trial.wrapper("Your variant, to be made faster. It begins as the reference")
         fields = f"module: {modules['mine']}, function: {function}"
-        variant = FirstVariant(function, f"mine: {{kind: python, device: any, {fields}}}")
-    files[MANIFEST] = manifest(request.folder, trial, facts, variant.yaml_line, modules)
+        variant = f"mine: {{kind: python, device: any, {fields}}}"
+    files[MANIFEST] = manifest(request.folder, trial, facts, variant, modules)
     return InitAnswer(files=files, edit=edit, notes=tuple(trial.notes))
 
 

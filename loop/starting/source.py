@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -43,11 +43,8 @@ LOOP_EXPORT int loop_entry({terms}) {{
 {body}  return 0;
 }}
 """
-RESULT_TYPES = ("float", "double", "int")
-"""Return types that hold the only output of a function without output parameter."""
 FORMULA, WORD = re.compile(r"[\w\s+*/()-]+"), re.compile(r"[A-Za-z_]\w*")
 """A formula of sizes that `--set` may give for a number of a kernel, and a name in it."""
-NOT_INTEGERS = ("float32", "float64", "bool")
 ENTRY = re.compile(r"^[ \t]*LOOP_EXPORT\s+int\s+(\w+)\s*\(", re.MULTILINE)
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]+"([^"]+)"', re.MULTILINE)
 HEADER_HINT = "loop kernels header prints the header that declares it"
@@ -108,20 +105,33 @@ class CParameter:
     type: str
     """Type without `const`, pointers and qualifiers, with aliases resolved."""
     name: str
-    pointers: int = 0
-    is_const: bool = False
+    pointers: int
+    is_const: bool
     """Whether the caller's data stays: it is passed by value, or points to a `const` type."""
 
     @property
-    def dtype(self) -> str | None:
-        """The element type; None for a type that no tensor has."""
-        return DTYPE_BY_C_TYPE.get(self.type)
+    def dtype(self) -> str:
+        """The element type; empty for a type that no tensor has."""
+        return DTYPE_BY_C_TYPE.get(self.type, "")
+
+    @property
+    def cast(self) -> str:
+        """The cast of an argument to its type."""
+        const = "const " if self.is_const and self.pointers else ""
+        return f"({const}{self.type}{' *' if self.pointers else ''})"
+
+    @property
+    def is_integer(self) -> bool:
+        """Whether it is a whole number, passed by value: a size, a count or an attribute."""
+        return not self.pointers and self.dtype not in ("", "float32", "float64", "bool")
 
 
 @dataclass(frozen=True)
 class CFunction:
     """A function that other code can call."""
 
+    path: Path
+    """The file that defines it."""
     name: str
     call_name: str
     """The name with namespace and template arguments, for a call."""
@@ -129,7 +139,7 @@ class CFunction:
     """The return type."""
     parameters: tuple[CParameter, ...]
     line: int
-    problem: str = ""
+    problem: str
     """Why `loop` cannot call the function; empty if it can."""
 
     @property
@@ -142,72 +152,142 @@ class CFunction:
         """Its numeric parameters, passed by value."""
         return [parameter for parameter in self.parameters if not parameter.pointers and parameter.dtype]
 
+    def unclear(self, message: str, hint: str = "") -> UsageError:
+        """The error at the function's line; without a hint, it tells how to write an entry."""
+        entry = f"LOOP_EXPORT int {self.name.lower()}_entry({ENTRY_PARAMETERS})"
+        return UsageError(f"{self.path}:{self.line}: {message}", hint or f"change it, or write an entry: {entry}")
+
+
+@dataclass(frozen=True)
+class UserKernel:
+    """The user's compiled kernel, which becomes the first variant of a target."""
+
+    path: Path
+    files: Mapping[str, Path]
+    """File name in the target to the user's file, the kernel's own source first."""
+    function: str
+    """Name of the target's function."""
+    source: str
+    """Name of the file that is compiled: the user's, or that of the entry which `write_entry` makes."""
+    plain: CFunction | None
+    """The function that an entry has to call; None if the source exports an entry of the name `function`."""
+
+    @property
+    def yaml_line(self) -> str:
+        """The variant's line in target.yaml."""
+        device, compiler, flags = BUILD_BY_ENDING[self.path.suffix]
+        includes = [name for file in self.files.values() for name in INCLUDE.findall(read_text(file))]
+        emulation = EMULATION if compiler == "nvcc" and "loop_device.cuh" in includes else ""
+        entry = "loop_entry" if self.plain else self.function
+        build = f"{{compiler: {compiler}, flags: [{flags}]}}"
+        fields = f"sources: [{self.source}], entry: {entry}, build: {build}{emulation}"
+        return f"mine: {{kind: c_abi, device: {device}, {fields}}}"
+
+
+def read_kernel(path: Path, function: str) -> UserKernel:
+    """Read a C, C++ or CUDA file with its own headers; `function`: its kernel, empty: the only one. Raises
+    UsageError without an entry that exists or can be made."""
+    if not path.is_file():
+        raise UsageError(f"{path}: no such file", hint="loop init DIR --from file.cu --like x=N,M")
+    # Comments and strings (except "C") become spaces; lines are kept.
+    text = TOKEN.sub(lambda match: match[0] if match[0] == '"C"' else _to_spaces(match), read_text(path))
+    files = _with_headers(path)
+    entries = ENTRY.findall(text)
+    entry = function if function in entries else _only_or_named(entries, path.stem)
+    if not entry:
+        plain = _plain_function(path, text, function, entries)
+        stem = "entry" if f"mine{path.suffix}" in files else "mine"
+        return UserKernel(path, files, identifier(plain.name), stem + path.suffix, plain)
+    if not any("loop_error" in read_text(file) for file in files.values()):
+        message = f"{path}: expected `LOOP_EXPORT const char *loop_error(int error)`, got none"
+        raise UsageError(message, hint=HEADER_HINT)
+    if entry != identifier(entry):
+        raise UsageError(f"{path}: the entry {entry} needs small letters", hint=f"call it {identifier(entry)}")
+    return UserKernel(path, files, entry, path.name, None)
+
+
+def _plain_function(path: Path, text: str, name: str, entries: Sequence[str]) -> CFunction:
+    """Choose a C function that takes pointers: by name, the only one, that of the file's name, or the only one
+    that the file never calls. `name`: the user's, or empty; `entries`: exported ones. Else UsageError."""
+    defined = functions(path, text)
+    candidates: dict[str, CFunction] = {}
+    for function in defined:
+        if any(parameter.pointers and parameter.dtype for parameter in function.parameters):
+            candidates[function.name] = function
+    calls = CALL.findall(DIRECTIVE.sub("", text))  # They include the definition itself.
+    uncalled = [candidate for candidate in candidates if calls.count(candidate) <= 1]
+    name = name or _only_or_named(candidates, path.stem) or _only_or_named(uncalled, path.stem) or ""
+    if name in candidates and not candidates[name].problem:
+        return candidates[name]
+    for function in [candidates[name]] if name in candidates else () if candidates else defined:
+        if function.problem:
+            raise function.unclear(function.problem, hint="instantiate it in the file")
+        for parameter in function.parameters:
+            if not parameter.dtype:
+                message = f"`{parameter.text}` of {function.name} is no pointer to elements, and no number"
+                hint = f"expected {EXAMPLE}; or load it in Python, --from module:function"
+                raise function.unclear(message, hint)
+    expected, names = f"`LOOP_EXPORT int {identifier(path.stem)}(...)`", [*entries] or [*candidates]
+    hint = f"name one of them: --from {path}:{names[0]}" if names else HEADER_HINT
+    message = f"expected one exported entry {expected}, or {EXAMPLE}, got {', '.join(names) or 'none'}"
+    raise UsageError(f"{path}: {message}", hint=hint)
+
+
+def _only_or_named(names: Iterable[str], stem: str) -> str | None:
+    """The only name, or else the one that equals the file's stem; None without one."""
+    distinct = {*names}
+    if len(distinct) == 1:
+        return distinct.pop()
+    return stem if stem in distinct else None
+
 
 def _to_spaces(match: re.Match[str]) -> str:
     """Spaces in place of the matched text; its line breaks stay, so that line numbers do."""
     return re.sub(r"[^\n]", " ", match[0])
 
 
-def functions(text: str) -> list[CFunction]:
-    """Host functions with a body, outside classes, in order; `text`: a source without comments."""
+def functions(path: Path, text: str) -> list[CFunction]:
+    """Host functions with a body, outside classes, in order; `text`: that of the file, without comments."""
     aliases = {match["name"]: match["type"] for pattern in ALIASES for match in pattern.finditer(text)}
     code = DIRECTIVE.sub(_to_spaces, text)
-    instances: dict[str, str] = {}  # Template to its arguments in an explicit instance; float is preferred.
+    instances: dict[str, list[str]] = {}  # Template to its arguments in an explicit instance; float is preferred.
     for match in TEMPLATE_INSTANCE.finditer(code):
-        name = match[1].rpartition("::")[2]
-        if name not in instances or match[2].split(",")[0].strip() == "float":
-            instances[name] = match[2].strip()
+        name, arguments = match[1].rpartition("::")[2], [part.strip() for part in match[2].split(",")]
+        if name not in instances or arguments[0] == "float":
+            instances[name] = arguments
     definitions = []
     for namespace, head, line in _heads(code):
         signature = SIGNATURE.fullmatch(" ".join(IGNORED.sub(" ", head).split()) or " ")
         if signature is None or re.search("__global__|__device__|operator", head):
             continue
-        name, types, arguments, problem = signature["name"], aliases, "", ""
+        name, types, arguments, problem = signature["name"], aliases, list[str](), ""
         if signature["template"]:
-            template_types, problem = _template_types(signature["kinds"], instances.get(name))
-            types = aliases | template_types
-            arguments = f"<{instances.get(name) or ', '.join(template_types.values())}>"
+            kinds = [text.split("=")[0].split()[-1] for text in signature["kinds"].split(",") if text.strip()]
+            arguments = instances.get(name, [])
+            types = aliases | dict(zip(kinds, arguments, strict=False))
+            if not arguments:
+                problem = (
+                    f"{name} is a template without instance: expected one, as `template void {name}<float>(...);`"
+                )
         texts = [part.strip() for part in OUTER_COMMA.split(signature["parameters"])]
         parameters = tuple(_parameter(part, types) for part in texts if part and part != "void")
-        returns = _resolve_type(signature["before"], types)
-        call_name = f"{namespace}{name}{arguments}"
-        definitions.append(CFunction(name, call_name, returns, parameters, line, problem))
+        returns = _parameter(signature["before"] + " _", types).type
+        call_name = namespace + name + (f"<{', '.join(arguments)}>" if arguments else "")
+        definitions.append(CFunction(path, name, call_name, returns, parameters, line, problem))
     return definitions
-
-
-def _template_types(kinds: str, instance: str | None) -> tuple[dict[str, str], str]:
-    """Template parameter to its argument, and a message if one is unknown (else empty).
-    `kinds`: as `typename T, int N`. `instance`: arguments of an explicit instance; None: types become float."""
-    parameters = [text.split("=")[0].split() for text in kinds.split(",") if text.strip()]
-    if instance:
-        pairs = zip(parameters, instance.split(","), strict=False)
-        return {tokens[-1]: argument.strip() for tokens, argument in pairs}, ""
-    types = {tokens[-1]: "float" for tokens in parameters if tokens[0] in ("typename", "class")}
-    numbers = [tokens[-1] for tokens in parameters if tokens[-1] not in types]
-    if not numbers or "=" in kinds:
-        return types, ""
-    hint = "instantiate it, as in `template void f<float, 8>(...);`"
-    return types, f"the template parameter `{numbers[0]}` has no value: {hint}"
 
 
 def _parameter(text: str, types: Mapping[str, str]) -> CParameter:
     """Parse a parameter's text; `types`: alias or template parameter to its type."""
     as_pointer = re.sub(r"(\w+)\s*\[\s*\w*\s*\]$", r"*\1", text.split("=")[0].strip())  # x[] to *x
-    tokens = re.sub(r"\bconst\b|\*", " ", as_pointer).split()
-    name = tokens.pop() if len(tokens) > 1 else ""
-    is_value = "*" not in as_pointer  # It cannot change the caller's data.
-    is_alias_const = any("const" in types[token] for token in tokens if token in types)
-    is_const = is_value or is_alias_const or bool(re.match(r".*\bconst\b[^*]*\*", as_pointer))
-    type_name = _resolve_type(" ".join(tokens), types)
-    return CParameter(text, type_name, name, as_pointer.count("*"), is_const)
-
-
-def _resolve_type(type_name: str, types: Mapping[str, str]) -> str:
-    """A type with aliases resolved, without `std::` and `const`."""
+    named = re.fullmatch(r"(.*[\s*&])(\w+)", as_pointer)
+    type_text, name = named.groups() if named else (as_pointer, "")
     for _ in range(4):  # An alias may name an alias.
-        type_name = " ".join(re.sub(r"\bstd::|\bconst\b", "", type_name).split())
-        type_name = types.get(type_name, type_name)
-    return type_name
+        type_text = WORD.sub(lambda match: types.get(match[0], match[0]), type_text)
+    plain_type = " ".join(re.sub(r"\bstd::|\bconst\b|\*", " ", type_text).split())
+    pointers = type_text.count("*")
+    is_const = not pointers or bool(re.match(r".*\bconst\b[^*]*\*", type_text))
+    return CParameter(text, plain_type, name, pointers, is_const)
 
 
 def _heads(text: str) -> Iterator[tuple[str, str, int]]:
@@ -228,292 +308,186 @@ def _heads(text: str) -> Iterator[tuple[str, str, int]]:
         line += part.count("\n")
 
 
-@dataclass(frozen=True)
-class FirstVariant:
-    """The variant of a new target."""
+def with_dtypes(likes: Mapping[str, TensorSpec], function: CFunction) -> dict[str, TensorSpec]:
+    """The inputs; one without element type gets that of the C parameter of equal name, else in the same place.
+    It stays empty for float32, the workload's type."""
+    by_name = {pointer.name: pointer.dtype for pointer in function.pointers}
+    const_dtypes = [pointer.dtype for pointer in function.pointers if pointer.is_const]
+    by_place = dict(zip(likes, const_dtypes or by_name.values(), strict=False))
+    typed: dict[str, TensorSpec] = {}
+    for path, like in likes.items():
+        c_type = by_name.get(path) or by_place.get(path, "")
+        dtype = like.dtype or ("" if c_type == "float32" else c_type)
+        typed[path] = like.model_copy(update={"dtype": dtype})
+    return typed
 
-    function: str
-    yaml_line: str
-    """Its line in target.yaml; of a plain C function, that of `EntryWriter.write`'s entry."""
-    copied_files: Mapping[str, Path] = field(default_factory=dict)
-    """File name in the target to the user's file, the kernel's own source first."""
-    entry_writer: "EntryWriter | None" = None
-    """Makes an entry for a plain C function; None where none is needed."""
 
-
-@dataclass(frozen=True)
-class EntryWriter:
-    """A plain C function without an exported entry; `write` makes one: C source that calls it."""
-
-    path: Path
-    name: str
-    """Name of the file that the entry gets in the target."""
-    function: CFunction
-    constants: Mapping[str, Any]
-    """Parameter to its `--set` value, for parameters that the reference does not take."""
-
-    def with_dtypes(self, likes: Mapping[str, TensorSpec]) -> dict[str, TensorSpec]:
-        """The inputs; one without element type gets that of the C parameter of equal name, else in the same place.
-        It stays empty for float32, the workload's type."""
-        dtype_by_name = {pointer.name: pointer.dtype or "" for pointer in self.function.pointers}
-        const_dtypes = [pointer.dtype or "" for pointer in self.function.pointers if pointer.is_const]
-        dtype_by_order = dict(zip(likes, const_dtypes or dtype_by_name.values(), strict=False))
-        typed: dict[str, TensorSpec] = {}
-        for path, like in likes.items():
-            dtype = dtype_by_name.get(path) or dtype_by_order.get(path, "")
-            dtype = like.dtype or ("" if dtype == "float32" else dtype)
-            typed[path] = like.model_copy(update={"dtype": dtype})
-        return typed
-
-    def write(
-        self,
-        inputs: Sequence[TensorSpec],
-        outputs: Sequence[TensorSpec],
-        attributes: Sequence[str],
-        fixed_sizes: Mapping[str, int],
-    ) -> tuple[str, list[str]]:
-        """C source of the entry, and a note on each guess. `outputs`: without inputs that are changed in place;
-        `attributes`: of the reference; `fixed_sizes`: sizes that the user gave as numbers, by the letter that loop
-        chose for each. A parameter of that name may be another size. Raises UsageError if one is unclear."""
-        name, parameters, returns = self.function.name, self.function.parameters, self.function.returns
-        if self.function.problem:
-            raise self._unclear(self.function.problem)
-        if self.path.suffix == ".cu" and not any(parameter.type == STREAM for parameter in parameters):
-            message = f"{self.path}:{self.function.line}: {name} does not say on which stream it launches"
-            raise UsageError(message, hint=f"give it a parameter `{STREAM} stream`, and launch on that")
-        in_places = {tensor.name: f"loop_in[{n}]" for n, tensor in enumerate(inputs)}
-        out_places = {tensor.name: f"loop_out[{n}]" for n, tensor in enumerate(outputs)}
-        places = self._match_tensors(in_places, out_places)
-        sizes: dict[str, str] = {}  # Dimension to a C expression, from the first tensor that has it.
-        for tensor in inputs:
-            for axis, dim in enumerate(tensor.dims):
-                sizes.setdefault(dim, f"loop_size(&{in_places[tensor.name]}, {axis})")
-        numbers = {name: f"loop_attributes[{n}]" for n, name in enumerate(attributes)}
-        # Offsets count one more than what they divide.
-        offsets = next((tensor for tensor in inputs if tensor.values == "sorted"), None)
-        counted = offsets or inputs[0]
-        count = f"loop_elements(&{in_places[counted.name]}, {_dtype_constant(counted.dtype)})"
-        count += " - 1" if offsets else ""
-        known = places, sizes, numbers
-        arguments = [self._argument(parameter, *known, inputs[0], count) for parameter in parameters]
-        call = f"{self.function.call_name}({', '.join(arguments)})"
-        lines = []
-        for tensor in inputs:
-            dtype = _dtype_constant(tensor.dtype)
-            lines.append(f"if (loop_elements(&{in_places[tensor.name]}, {dtype}) < 0) return 1;")
-        scratch = [pointer for pointer in self.function.pointers if places[pointer.name] == SCRATCH]
-        tensors = (*in_places.values(), *out_places.values())
-        elements = " + ".join(f"loop_elements(&{tensor}, {tensor}.dtype)" for tensor in tensors)
-        lines += [f"void *loop_{pointer.name} = calloc(8 * ({elements}) + (1 << 20), 1);" for pointer in scratch]
-        writes_output = not outputs or not {*places.values()}.isdisjoint(out_places.values())
-        is_status = writes_output and returns in ("int", "cudaError_t", "bool")  # 0, or true, is success.
-        if is_status:
-            call = f"int loop_status = {'!' if returns == 'bool' else '(int)'}{call}"
-        elif not writes_output and returns in RESULT_TYPES:
-            call = f"*({returns} *)loop_data(&loop_out[0]) = {call}"
-        lines += [f"{call};", *(f"free(loop_{pointer.name});" for pointer in scratch)]
-        lines += ["if (loop_status) return 2;"] if is_status else []
-        dtypes = dict.fromkeys(tensor.dtype or "float32" for tensor in inputs)
-        text = ENTRY_TEXT.format(
-            source=self.path.name,
-            name=name,
-            terms=ENTRY_PARAMETERS,
-            message=f"tensors must be contiguous {', '.join(dtypes)}",
-            body="".join(f"  {line}\n" for line in lines),
-        )
-        memory = "scratch memory: zeros, 8 bytes for each element of all tensors, and 1 MiB"
-        notes = [f"`{pointer.text}` is {memory}" for pointer in scratch]
-        for parameter, argument in zip(parameters, arguments, strict=True):
-            guesses = [f"{dim}, the size {fixed_sizes[dim]}" for dim in fixed_sizes if sizes.get(dim) == argument]
-            if argument.startswith("loop_elements("):
-                guesses = [f"the number of elements of {counted.name}{' less 1' if offsets else ''}"]
-            notes += [f"{parameter.name} = {guess}; --set {parameter.name}=VALUE changes it" for guess in guesses]
-        return text, notes
-
-    def _match_tensors(self, inputs: Mapping[str, str], outputs: Mapping[str, str]) -> dict[str, str]:
-        """Pointer parameter to its tensor: `loop_in[0]`, `loop_out[0]` or `SCRATCH`. `inputs`,
-        `outputs`: name of a tensor to its place. Equal names match first. Of the others, surplus
-        ones may be scratch memory, the last that are not `const` are outputs, and the rest inputs.
-        Raises UsageError if a tensor is left."""
-        pointers = self.function.pointers
-        counts = f"there are {len(inputs)} inputs and {len(outputs)} outputs"
-        places: dict[str, str] = {}
-        for pointer in pointers:
-            place = _by_name(pointer.name, inputs) or (None if pointer.is_const else outputs.get(pointer.name))
-            if place and place not in places.values():
-                places[pointer.name] = place
-        if self.function.returns in RESULT_TYPES and all(pointer.is_const for pointer in pointers):
-            outputs = {}  # Its only output is what it returns.
-        free_inputs = [place for place in inputs.values() if place not in places.values()]
-        free_outputs = [place for place in outputs.values() if place not in places.values()]
-        unnamed = [pointer for pointer in pointers if pointer.name not in places]
-        scratch_count = max(len(unnamed) - len(free_inputs) - len(free_outputs), 0)
-        writable = [pointer for pointer in unnamed if not pointer.is_const]
-        scratch = [pointer for pointer in writable if SCRATCH_NAME.fullmatch(pointer.name)][:scratch_count]
-        writable = [pointer for pointer in writable if pointer not in scratch]
-        writers = writable[max(len(writable) - len(free_outputs), 0) :]
-        readers = [pointer for pointer in unnamed if pointer not in (*writers, *scratch)]
-        if len(readers) != len(free_inputs) or len(writers) != len(free_outputs):
-            unclear = readers[len(free_inputs) :]
-            reason = f"`{unclear[0].text}` is not clear" if unclear else "it has too few tensors"
-            hint = "--like NAME=N,M for each input; mark inputs `const`, and call scratch memory scratch; "
-            hint += "where it changes an input in place, let the reference change it, too, as `c += a @ b` does"
-            raise self._unclear(f"{self.function.name}: {reason}: {counts}", hint)
-        matched = zip(readers + writers, free_inputs + free_outputs, strict=True)
-        places |= {pointer.name: place for pointer, place in matched}
-        return places | {pointer.name: SCRATCH for pointer in scratch}
-
-    def _argument(
-        self,
-        parameter: CParameter,
-        places: Mapping[str, str],
-        sizes: Mapping[str, str],
-        attributes: Mapping[str, str],
-        tensor: TensorSpec,
-        count: str,
-    ) -> str:
-        """The C expression for a parameter: stream, pointer, constant, attribute, size or `count`, that of an only
-        number without a meaning. `places`: see `_match_tensors`; `sizes`, `attributes`: name to its C expression;
-        `tensor`: the first input. Raises UsageError if it is unclear."""
+def write_entry(
+    function: CFunction,
+    inputs: Sequence[TensorSpec],
+    outputs: Sequence[TensorSpec],
+    attributes: Sequence[str],
+    constants: Mapping[str, Any],
+    fixed_sizes: Mapping[str, int],
+) -> tuple[str, list[str]]:
+    """C source of the entry that calls a plain function, and a note on each guess. `outputs`: without inputs that
+    are changed in place; `attributes`: of the reference; `constants`: parameter to its `--set` value;
+    `fixed_sizes`: sizes that the user gave as numbers, by the letter that loop chose for each. A parameter of
+    that name may be another size. Raises UsageError if a parameter is unclear."""
+    if function.path.suffix == ".cu" and not any(parameter.type == STREAM for parameter in function.parameters):
+        message = f"{function.name} does not say on which stream it launches"
+        raise function.unclear(message, hint=f"give it a parameter `{STREAM} stream`, and launch on that")
+    in_places = {tensor.name: f"loop_in[{n}]" for n, tensor in enumerate(inputs)}
+    out_places = {tensor.name: f"loop_out[{n}]" for n, tensor in enumerate(outputs)}
+    sizes: dict[str, str] = {}  # Dimension to a C expression, from the first tensor that has it.
+    for tensor in inputs:
+        for axis, dim in enumerate(tensor.dims):
+            sizes.setdefault(dim, f"loop_size(&{in_places[tensor.name]}, {axis})")
+    # The number of elements, for a count. Offsets count one more than what they divide.
+    offsets = next((tensor for tensor in inputs if tensor.values == "sorted"), None)
+    counted = offsets or inputs[0]
+    elements = {}  # Name of an input to the number of its elements, which is below 0 for one of another type.
+    for tensor in inputs:
+        dtype = (tensor.dtype or "float32").removesuffix("fn").upper()  # As loop_kernel.h calls it.
+        elements[tensor.name] = f"loop_elements(&{in_places[tensor.name]}, LOOP_{dtype})"
+    count = elements[counted.name] + (" - 1" if offsets else "")
+    places = _match_tensors(function, in_places, out_places)
+    numbers = _match_numbers(function, sizes, attributes, constants, count)
+    arguments: dict[str, str] = {}
+    for parameter in function.parameters:
         name = parameter.name
-        cast = f"({parameter.type} *)" if parameter.pointers else f"({parameter.type})"
         if parameter.type == STREAM or (parameter.type == "void" and "stream" in name.lower()):
-            return f"{cast}loop_stream"
-        if name in places:
+            arguments[name] = f"{parameter.cast}loop_stream"
+        elif name in places:
             place = f"loop_{name}" if places[name] == SCRATCH else f"loop_data(&{places[name]})"
-            return f"{cast.replace('(', '(const ', 1) if parameter.is_const else cast}{place}"
-        is_number = parameter in self.function.numbers
-        is_integer = is_number and parameter.dtype not in NOT_INTEGERS
-        attribute = _by_name(name, attributes) if is_number else None
-        size = _by_name(name, sizes) if is_integer and name not in attributes else None
-        if is_number and name in self.constants and name not in attributes:
-            return self._constant(name, sizes)
-        integers = [number.name for number in self.function.numbers if number.dtype not in NOT_INTEGERS]
-        unset = [integer for integer in integers if not _by_name(integer, attributes)]
-        unknown = [integer for integer in unset if not _by_name(integer, sizes)]
+            arguments[name] = parameter.cast + place
+        elif name in numbers:
+            arguments[name] = numbers[name]
+    if unclear := [parameter for parameter in function.parameters if parameter.name not in arguments]:
+        raise _what_is_unclear(function, unclear, inputs[0].name, inputs[0].dims, sizes)
+    lines = [f"if ({number} < 0) return 1;" for number in elements.values()]
+    scratch = [pointer for pointer in function.pointers if places[pointer.name] == SCRATCH]
+    tensors = (*in_places.values(), *out_places.values())
+    total = " + ".join(f"loop_elements(&{tensor}, {tensor}.dtype)" for tensor in tensors)
+    lines += [f"void *loop_{pointer.name} = calloc(8 * ({total}) + (1 << 20), 1);" for pointer in scratch]
+    call, returns = f"{function.call_name}({', '.join(arguments.values())})", function.returns
+    has_status = returns in ("int", "cudaError_t", "bool")  # 0, or true, is success.
+    status = f"int loop_status = {'!' if returns == 'bool' else '(int)'}" if has_status else ""
+    lines += [f"{status}{call};", *(f"free(loop_{pointer.name});" for pointer in scratch)]
+    lines += ["if (loop_status) return 2;"] if has_status else []
+    dtypes = dict.fromkeys(tensor.dtype or "float32" for tensor in inputs)
+    text = ENTRY_TEXT.format(
+        source=function.path.name,
+        name=function.name,
+        terms=ENTRY_PARAMETERS,
+        message=f"tensors must be contiguous {', '.join(dtypes)}",
+        body="".join(f"  {line}\n" for line in lines),
+    )
+    memory = "scratch memory: zeros, 8 bytes for each element of all tensors, and 1 MiB"
+    notes = [f"`{pointer.text}` is {memory}" for pointer in scratch]
+    guesses = {sizes[dim]: f"{dim}, the size {size}" for dim, size in fixed_sizes.items() if dim in sizes}
+    guesses[count] = f"the number of elements of {counted.name}{' less 1' if offsets else ''}"
+    for name, expression in numbers.items():
+        if expression in guesses:
+            notes.append(f"{name} = {guesses[expression]}; --set {name}=VALUE changes it")
+    return text, notes
+
+
+def _match_tensors(function: CFunction, inputs: Mapping[str, str], outputs: Mapping[str, str]) -> dict[str, str]:
+    """Pointer parameter to its tensor: `loop_in[0]`, `loop_out[0]` or `SCRATCH`. `inputs`, `outputs`: name of a
+    tensor to its place. Equal names match first. Of the others, surplus ones may be scratch memory, the last that
+    are not `const` are outputs, and the rest inputs. Raises UsageError if a tensor is left."""
+    counts = f"there are {len(inputs)} inputs and {len(outputs)} outputs"
+    places: dict[str, str] = {}
+    for pointer in function.pointers:
+        place = _by_name(pointer.name, inputs) or (None if pointer.is_const else outputs.get(pointer.name))
+        if place and place not in places.values():
+            places[pointer.name] = place
+    free_inputs = [place for place in inputs.values() if place not in places.values()]
+    free_outputs = [place for place in outputs.values() if place not in places.values()]
+    unnamed = [pointer for pointer in function.pointers if pointer.name not in places]
+    surplus = max(len(unnamed) - len(free_inputs) - len(free_outputs), 0)
+    writable = [pointer for pointer in unnamed if not pointer.is_const]
+    scratch = [pointer for pointer in writable if SCRATCH_NAME.fullmatch(pointer.name)][:surplus]
+    writable = [pointer for pointer in writable if pointer not in scratch]
+    writers = writable[max(len(writable) - len(free_outputs), 0) :]
+    readers = [pointer for pointer in unnamed if pointer not in (*writers, *scratch)]
+    if len(readers) != len(free_inputs) or len(writers) != len(free_outputs):
+        surplus_texts = [f"`{reader.text}` is not clear" for reader in readers[len(free_inputs) :]]
+        reason = (surplus_texts or ["it has too few pointers"])[0]
+        hint = "--like NAME=N,M for each input; mark inputs `const`, and call scratch memory scratch; "
+        hint += "give it a pointer for each output, also for one that it returns; "
+        hint += "where it changes an input in place, let the reference change it, too, as `c += a @ b` does"
+        raise function.unclear(f"{function.name}: {reason}: {counts}", hint)
+    matched = zip(readers + writers, free_inputs + free_outputs, strict=True)
+    places |= {pointer.name: place for pointer, place in matched}
+    return places | {pointer.name: SCRATCH for pointer in scratch}
+
+
+def _match_numbers(
+    function: CFunction,
+    sizes: Mapping[str, str],
+    attributes: Sequence[str],
+    constants: Mapping[str, Any],
+    count: str,
+) -> dict[str, str]:
+    """Numeric parameter to its C expression: a constant, `count`, a size or an attribute. Those without a meaning
+    are left out. `sizes`: dimension to its C expression. Raises UsageError for a formula of other names."""
+    expressions: dict[str, str] = {}
+    attribute_places = {name: f"loop_attributes[{n}]" for n, name in enumerate(attributes)}
+    integers = [number.name for number in function.numbers if number.is_integer]
+    unset = [name for name in integers if not _by_name(name, attribute_places)]
+    unknown = [name for name in unset if not _by_name(name, sizes)]
+    for number in function.numbers:
+        name, attribute = number.name, _by_name(number.name, attribute_places)
+        size = _by_name(name, sizes) if number.is_integer and name not in attributes else None
         # The only integer without a meaning of its own, such as `n`, is the number of all elements.
-        is_only_unset = unset == [name] and [dim.lower() for dim in sizes] != [name.lower()]
-        has_meaning = size is not None and not COUNT_NAME.fullmatch(name)
-        is_count = (is_only_unset and not has_meaning) or (unknown == [name] and COUNT_NAME.fullmatch(name))
-        if is_integer and name in unset and is_count:
-            return count
-        if size or attribute:
-            return size or f"{cast}{attribute}"
-        known, unclear = {**sizes, **attributes, **self.constants}, [parameter]
-        hint = f"take what `{parameter.type}` holds as parameters, or write an entry: {HEADER_HINT}"
-        hint = "" if parameter.pointers else hint
-        if is_number:
-            unclear = [number for number in self.function.numbers if not _by_name(number.name, known)]
-            options = " ".join(f"--set {number.name}=VALUE" for number in unclear)
-            hint = f"{options}: a number, or a formula such as {'*'.join([*sizes][:2])}"
-        numbers = [number.name.lower() for number in self.function.numbers]
-        unnamed = [dim for dim in tensor.dims if dim.lower() not in numbers]
-        if is_integer and unnamed:
-            names = [number.name for number in unclear if number.dtype not in NOT_INTEGERS]
-            if len(names) != len(unnamed):  # Else the kernel takes its sizes in the order of the dimensions.
-                names = [*unnamed[:-1], name]
-            names_left = iter(names)
-            shape = ",".join(next(names_left).upper() if dim in unnamed else dim for dim in tensor.dims)
-            hint = f"--like {tensor.name}={shape} where it is a size, {hint}"
-        texts = ", ".join(f"`{number.text}`" for number in unclear)
-        message = f"{texts} of {self.function.name} {'are' if unclear[1:] else 'is'} not clear"
-        expected = f"expected a pointer to elements for each tensor, and sizes called {' or '.join(sizes)}"
-        raise self._unclear(f"{message}; {expected}", hint)
-
-    def _constant(self, name: str, sizes: Mapping[str, str]) -> str:
-        """The C expression of a parameter's `--set` value: a number, or a formula of sizes, as
-        `N*M+1`. `sizes`: dimension to its C expression. Raises UsageError for other text."""
-        value = self.constants[name]
-        if not isinstance(value, str):
-            return json.dumps(value)
-        if not FORMULA.fullmatch(value) or not {*WORD.findall(value)} <= sizes.keys():
-            expected = f"expected a number, or a formula of {', '.join(sizes)}"
-            raise self._unclear(f"--set {name}={value}: {expected}", f"such as --set {name}={next(iter(sizes))}*2")
-        return "(" + WORD.sub(lambda match: sizes[match[0]], value) + ")"
-
-    def _unclear(self, message: str, hint: str = "") -> UsageError:
-        """The error at the function's line; without a hint, it tells how to write an entry."""
-        entry = f"LOOP_EXPORT int {self.function.name.lower()}_entry({ENTRY_PARAMETERS})"
-        default = f"change it, or write an entry: {entry}"
-        return UsageError(f"{self.path}:{self.function.line}: {message}", hint=hint or default)
+        is_counter = bool(COUNT_NAME.fullmatch(name))
+        is_count = is_counter and unknown == [name]
+        if unset == [name]:
+            is_count = not size or (is_counter and len(sizes) > 1)
+        if name in constants and name not in attributes:
+            value = constants[name]
+            expressions[name] = json.dumps(value)
+            if isinstance(value, str):
+                if not FORMULA.fullmatch(value) or not {*WORD.findall(value)} <= sizes.keys():
+                    message = f"--set {name}={value}: expected a number, or a formula of {', '.join(sizes)}"
+                    raise function.unclear(message, f"such as --set {name}={next(iter(sizes))}*2")
+                expressions[name] = "(" + WORD.sub(lambda match: sizes[match[0]], value) + ")"
+        elif is_count or size:
+            expressions[name] = count if is_count else size or ""
+        elif attribute:
+            expressions[name] = number.cast + attribute
+    return expressions
 
 
-def _dtype_constant(dtype: str) -> str:
-    """The constant of an element type in loop_kernel.h, as LOOP_FLOAT32; empty means float32."""
-    return f"LOOP_{(dtype or 'float32').removesuffix('fn').upper()}"
+def _what_is_unclear(
+    function: CFunction, unclear: Sequence[CParameter], tensor: str, dims: Sequence[str], sizes: Iterable[str]
+) -> UsageError:
+    """The error for parameters without an argument. `tensor`, `dims`: name and dimensions of the first input;
+    `sizes`: all dimensions."""
+    numbers = function.numbers
+    options = " ".join(f"--set {number.name}=VALUE" for number in unclear if number in numbers)
+    hint = f"{options}: a number, or a formula such as {'*'.join([*sizes][:2])}"
+    # The kernel takes its sizes in the order of the dimensions.
+    number_names = [number.name.lower() for number in numbers]
+    unnamed_dims = [dim for dim in dims if dim.lower() not in number_names]
+    integers = [number.name.upper() for number in unclear if number.is_integer]
+    if renamed := dict(zip(unnamed_dims, integers, strict=False)):
+        shape = ",".join(renamed.get(dim, dim) for dim in dims)
+        hint = f"--like {tensor}={shape} where it is a size, {hint}"
+    if objects := [parameter for parameter in unclear if parameter not in numbers]:
+        hint = f"take what `{objects[0].type}` holds as parameters, or write an entry: {HEADER_HINT}"
+    texts = ", ".join(f"`{parameter.text}`" for parameter in unclear)
+    message = f"{texts} of {function.name} {'are' if unclear[1:] else 'is'} not clear"
+    expected = f"expected a pointer to elements for each tensor, and sizes called {' or '.join(sizes)}"
+    return function.unclear(f"{message}; {expected}", hint)
 
 
 def _by_name(name: str, values: Mapping[str, str]) -> str | None:
     """The value of a name, else of the only name that differs in case; None without one."""
     matches = [value for key, value in values.items() if key.lower() == name.lower()]
     return values.get(name) or (matches[0] if len(matches) == 1 else None)
-
-
-def read_kernel(path: Path, function: str, constants: Mapping[str, Any]) -> FirstVariant:
-    """Read a C, C++ or CUDA file with its own headers; `function`: its kernel, empty: the only one.
-    `constants`: parameter to its `--set` value. Raises UsageError without an entry that exists or can be made."""
-    if not path.is_file():
-        raise UsageError(f"{path}: no such file", hint="loop init DIR --from file.cu --like x=N,M")
-    # Comments and strings (except "C") become spaces; lines are kept.
-    text = TOKEN.sub(lambda match: match[0] if match[0] == '"C"' else _to_spaces(match), read_text(path))
-    files = _with_headers(path)
-    entries = ENTRY.findall(text)
-    entry = function if function in entries else _only_or_named(entries, path.stem)
-    if not entry:
-        plain = _plain_function(path, text, function, entries)
-        name = f"entry{path.suffix}" if f"mine{path.suffix}" in files else f"mine{path.suffix}"
-        line, writer = _variant_line(path, name, "loop_entry", files), EntryWriter(path, name, plain, constants)
-        return FirstVariant(identifier(plain.name), line, files, writer)
-    if not any("loop_error" in read_text(file) for file in files.values()):
-        message = f"{path}: expected `LOOP_EXPORT const char *loop_error(int error)`, got none"
-        raise UsageError(message, hint=HEADER_HINT)
-    if entry != identifier(entry):
-        raise UsageError(f"{path}: the entry {entry} needs small letters", hint=f"call it {identifier(entry)}")
-    return FirstVariant(entry, _variant_line(path, path.name, entry, files), files)
-
-
-def _plain_function(path: Path, text: str, name: str, entries: Sequence[str]) -> CFunction:
-    """Choose a C function that takes pointers: by name, the only one, that of the file's name, or the only one
-    that the file never calls. `name`: the user's, or empty; `entries`: exported ones. Else UsageError."""
-    defined = functions(text)
-    candidates: dict[str, CFunction] = {}
-    for function in defined:
-        if any(parameter.pointers and parameter.dtype for parameter in function.parameters):
-            candidates[function.name] = function
-    calls = CALL.findall(DIRECTIVE.sub("", text))  # They include the definition itself.
-    uncalled = [candidate for candidate in candidates if calls.count(candidate) <= 1]
-    name = name or _only_or_named(candidates, path.stem) or _only_or_named(uncalled, path.stem) or ""
-    if name in candidates:
-        return candidates[name]
-    for function in () if candidates else defined:
-        for parameter in function.parameters:
-            if not parameter.dtype:
-                message = f"`{parameter.text}` of {function.name} is no pointer to elements, and no number"
-                hint = f"expected {EXAMPLE}; or load it in Python, --from module:function"
-                raise UsageError(f"{path}:{function.line}: {message}", hint=hint)
-    expected, names = f"`LOOP_EXPORT int {identifier(path.stem)}(...)`", [*entries] or [*candidates]
-    hint = f"name one of them: --from {path}:{names[0]}" if names else HEADER_HINT
-    message = f"expected one exported entry {expected}, or {EXAMPLE}, got {', '.join(names) or 'none'}"
-    raise UsageError(f"{path}: {message}", hint=hint)
-
-
-def _only_or_named(names: Iterable[str], stem: str) -> str | None:
-    """The only name, or else the one that equals the file's stem; None without one."""
-    distinct = {*names}
-    if len(distinct) == 1:
-        return distinct.pop()
-    return stem if stem in distinct else None
-
-
-def _variant_line(path: Path, source: str, entry: str, files: Mapping[str, Path]) -> str:
-    """The line of a compiled variant in target.yaml. `path`: the user's file; `source`: the file in
-    the target that is compiled; `files`: the user's files."""
-    device, compiler, flags = BUILD_BY_ENDING[path.suffix]
-    includes = [name for file in files.values() for name in INCLUDE.findall(read_text(file))]
-    emulation = EMULATION if compiler == "nvcc" and "loop_device.cuh" in includes else ""
-    build = f"{{compiler: {compiler}, flags: [{flags}]}}"
-    fields = f"sources: [{source}], entry: {entry}, build: {build}{emulation}"
-    return f"mine: {{kind: c_abi, device: {device}, {fields}}}"
 
 
 def _with_headers(path: Path) -> dict[str, Path]:

@@ -19,8 +19,6 @@ from loop.starting.model import Scalar, TensorSpec
 SEED = 7
 REFERENCE = "loop_starting_reference"
 """Module name under which the wrapper of the user's function is imported here."""
-CODES = (torch.int8, torch.uint8)
-"""Types of quantised values."""
 SIZE = re.compile(r"<(\w+)\.(\d+)>")
 Dims = dict[str, int]  # Name of a dimension to its size.
 SHIFTS = {"positive": (1, 8), "negative": (1, -8), "far": (30, -240), "shifted": (1, 100)}
@@ -234,14 +232,6 @@ class Trial:
         changed_ids = {id(tensor) for tensor in changed.values()}  # Such an input may also be returned.
         returned = {name: tensor for name, tensor in outputs.items() if id(tensor) not in changed_ids}
         return Outcome({name: tensor.detach().clone() for name, tensor in returned.items()}, changed)
-
-    def depends_on_ties(self, sizes: Mapping[str, int]) -> bool:
-        """Whether results differ when the zeros of values `zeros` become tiny values that rise, or that fall: then
-        the order of equal values decides, as it does for an index. Integers of 8 bits are no indices."""
-        rising, falling = (self.run(sizes, drawn="zeros", as_float64=True, ramp=ramp).results for ramp in (1, -1))
-        pairs = [(result, falling[name]) for name, result in rising.items()]
-        pairs = [(first.double(), second.double()) for first, second in pairs if first.dtype not in CODES]
-        return not all(torch.allclose(first, second, rtol=1e-3, atol=1e-3) for first, second in pairs)
 
     def try_sizes(self, sizes: Mapping[str, int], attributes: Mapping[str, Any] = {}) -> bool:
         """Whether a call runs, is as finite as earlier ones and has their outputs. If so, `outcomes` gets it."""

@@ -19,7 +19,7 @@ from loop.library.project import find_project
 from loop.machine.machine import machine
 from loop.model.target import CAbiVariant, Target
 from loop.starting.model import TensorSpec
-from loop.starting.source import read_kernel, sources_to_edit
+from loop.starting.source import read_kernel, sources_to_edit, write_entry
 
 OPS = """
 from dataclasses import dataclass
@@ -163,9 +163,9 @@ def entry(source: str, *likes: str, **constants: Any) -> str:
     inputs = [spec for spec in specs if spec.name != "output"]
     outputs = [spec for spec in specs if spec.name == "output"]
     outputs = outputs or [TensorSpec(name="output", dims=inputs[0].dims)]
-    writer = read_kernel(Path(source), "", constants).entry_writer
-    assert writer is not None
-    text, _ = writer.write(inputs, outputs, (), {})
+    function = read_kernel(Path(source), "").plain
+    assert function is not None
+    text, _ = write_entry(function, inputs, outputs, (), constants, {})
     return text
 
 
