@@ -10,7 +10,7 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -20,7 +20,7 @@ import psutil
 from loop.base.documents import sums, write_atomic
 from loop.base.errors import LoopError, UsageError
 from loop.base.places import PACKAGE, cache_folder, state_folder
-from loop.base.processes import STARTED_PIDS, Child, Tick, kill_trees, output_of
+from loop.base.processes import STARTED_PIDS, Child, Tick, Waiting, kill_trees, output_of
 from loop.model.base import Model
 from loop.model.campaign import Campaign, Ended, Proposal
 from loop.model.money import AiUse, ModelUse
@@ -173,7 +173,7 @@ def read_answer(root: Path) -> dict[str, Any]:
     return {}
 
 
-def run_proposer(task: ProposerTask) -> Generator[Tick, None, Proposal]:
+def run_proposer(task: ProposerTask) -> Waiting[Proposal]:
     """Run the proposer to its end, and end its process group. Returns its proposal without an edit: `ended` is
     `edited` if the program ended normally. Closing the generator ends the proposer and all its child processes."""
     preset = find_preset(task.campaign.proposer)

@@ -4,11 +4,10 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
-from loop.base.processes import Tick
+from loop.base.processes import Tick, Waiting
 from loop.builds import build
 from loop.builds.build import BuildFailed
 from loop.builds.resources import is_nvcc
@@ -118,7 +117,7 @@ def libraries(context: Context, arguments: NoArguments) -> RunningAction[Librari
     return Result(LibrariesOutput.model_validate((yield from _run_check(context, "libraries"))))
 
 
-def _run_check(context: Context, check: str) -> Generator[Tick, None, dict[str, Any]]:
+def _run_check(context: Context, check: str) -> Waiting[dict[str, Any]]:
     """Run a check in the judge process, whose environment counts; returns its output's fields."""
     request = CheckEnvironment(check, cores(), context.bench.device)
     reply = yield from context.bench.ask_judge(request, EXAMINE_LIMIT_S, f"checking {check}")

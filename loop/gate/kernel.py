@@ -3,7 +3,7 @@
 import functools
 import math
 import re
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -14,7 +14,7 @@ from pydantic import Field
 from loop.base.documents import hash_files
 from loop.base.errors import LoopError, WorkFailed, remark_once
 from loop.base.locks import locked_temporary_folder
-from loop.base.processes import Tick, run_side_by_side
+from loop.base.processes import Waiting, run_side_by_side
 from loop.builds import build
 from loop.builds.build import Buildable, BuildFailed, buildable_variants
 from loop.calls.call import Refused
@@ -118,12 +118,12 @@ def variants_to_build(context: Context, names: Iterable[str]) -> Mapping[str, Bu
 
 def compile_all(
     context: Context, variants: Mapping[str, Buildable], *, will_run: bool = True
-) -> Generator[Tick, None, tuple[tuple[Build, ...], list[BuildFailed]]]:
+) -> Waiting[tuple[tuple[Build, ...], list[BuildFailed]]]:
     """Build variants in parallel, one compiler per core; returns builds and failures, in the order of `variants`.
     `will_run`: whether builds will run here. Then one that the driver could not run fails at once."""
     bench, folder = context.bench, context.task.folder
 
-    def try_build(name: str) -> Generator[Tick, None, Build | BuildFailed]:
+    def try_build(name: str) -> Waiting[Build | BuildFailed]:
         variant, locations = variants[name], {"cache": bench.cache, "include": bench.include}
         limit_s = context.kill_after_s
         try:
@@ -148,7 +148,7 @@ def compile_all(
 
 def build_sides(
     context: Context, names: Iterable[str], flags: Sequence[str] = ()
-) -> Generator[Tick, None, tuple[dict[str, Side], list[BuildFailed]]]:
+) -> Waiting[tuple[dict[str, Side], list[BuildFailed]]]:
     """Build variants of the session, some for the emulator if the session emulates them. Returns name to side
     (variant with its build) of those that compile or need no build, and the failures of the others. `flags`: of
     the compiler, besides the variant's own."""
@@ -313,9 +313,7 @@ def choose_workloads(
     return distinct_workloads(required), tuple(sorted(optional, key=operations_of))
 
 
-def _verify_share(
-    context: Context, variant_sides: Sequence[Side], arguments: VerifyTerms
-) -> Generator[Tick, None, ShareOutput]:
+def _verify_share(context: Context, variant_sides: Sequence[Side], arguments: VerifyTerms) -> Waiting[ShareOutput]:
     """Verify these variants, and the baseline as a control, on the share's workloads. On a CPU the timed
     workloads follow with fewer threads, unless their number is given. Raises WorkFailed if an answer to a
     foreign task edits the task's files meanwhile."""
@@ -349,7 +347,7 @@ def _verify_share(
 
 def _make_checks(
     bench: Bench, workloads: Sequence[Workload], jobs: Sequence[Job], allowance: TimeAllowance
-) -> Generator[Tick, None, ShareOutput]:
+) -> Waiting[ShareOutput]:
     """Make the checks of these jobs, the last of which is the control's; find blind spots of all `workloads`."""
     *checked, control = yield from verify_sides(bench, jobs, allowance)
     notes = [
@@ -378,7 +376,7 @@ def hash_task_files(folder: Path) -> dict[Path, str]:
     return {path: hash_files([path], folder) for path in own_files}
 
 
-def find_blind_spots(bench: Bench, workloads: Sequence[Workload]) -> Generator[Tick, None, Weaknesses]:
+def find_blind_spots(bench: Bench, workloads: Sequence[Workload]) -> Waiting[Weaknesses]:
     """Mistakes that the values drawn so far cannot show, and inputs that are never read: the judge changes one
     input at a time and sees whether the reference's output changes. An input counts as not read if it was so on
     each workload tried: at most MOST_PROBED, each of another kind and the largest of it, for an input may have an
@@ -475,7 +473,7 @@ def machine_code(library: Build) -> bytes:
     return GNU_BUILD_ID.sub(b"", content)
 
 
-def known_good_build(context: Context, name: str, current: Build) -> Generator[Tick, None, Build]:
+def known_good_build(context: Context, name: str, current: Build) -> Waiting[Build]:
     """A variant's known-good build, from the cache or built again from its commit. `name`: the variant;
     `current`: its build of today. Raises NoKnownGood if there is no known-good build, or if it cannot be
     built again; SameAsKnownGood if it is `current`."""

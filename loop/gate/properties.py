@@ -1,9 +1,9 @@
 """Check properties: relations between a variant's own outputs, as computed by the judge."""
 
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from functools import partial
 
-from loop.base.processes import Tick
+from loop.base.processes import Waiting
 from loop.calls.call import Call, Refused
 from loop.gate.kernel import build_sides, incorrect_verdict, planned_check_sets, workloads
 from loop.gate.model import PropertiesOutput
@@ -92,7 +92,7 @@ def workloads_for_properties(context: Context, device: Device) -> tuple[list[Wor
 
 def try_properties(
     bench: Bench, side: Side, properties: Sequence[str], workloads: Sequence[Workload]
-) -> Generator[Tick, None, tuple[PropertyCheck, ...]]:
+) -> Waiting[tuple[PropertyCheck, ...]]:
     """Try each property on each workload that the side accepts. LoopError if the judge is lost."""
     checks: list[PropertyCheck] = []
     worker = KeptWorker(bench, side)
@@ -111,7 +111,7 @@ def try_properties(
     return tuple(checks)
 
 
-def _try_property(worker: KeptWorker, name: str, workload: Workload) -> Generator[Tick, None, tuple[str, str]]:
+def _try_property(worker: KeptWorker, name: str, workload: Workload) -> Waiting[tuple[str, str]]:
     """Check one property: its status (`holds`, `failed`, `inapplicable`) and a sentence. The judge is given each
     output, and answers with the next call to make, or with its finding: None if the property does not apply."""
     bench, side = worker.bench, worker.side

@@ -5,12 +5,12 @@ import re
 import shutil
 import tempfile
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from loop.base.errors import LoopError
-from loop.base.processes import Tick, run, run_side_by_side, run_to_end
+from loop.base.processes import Waiting, run, run_side_by_side, run_to_end
 from loop.builds.resources import short_name
 from loop.calls.call import Refused
 from loop.gate.kernel import build_sides, incorrect_verdict, planned_check_sets, workloads
@@ -145,7 +145,7 @@ def _parse_report(head: str, details: Sequence[str]) -> SanitizerReport:
 
 def examine(
     bench: Bench, side: Side, tool: SanitizerTool, workloads: Sequence[Workload], limit_s: float
-) -> Generator[Tick, None, Examination]:
+) -> Waiting[Examination]:
     """Make a call of each workload in one worker under a tool, and read the tool's log. The caller has prepared
     the inputs. A call that the variant refuses is noted, and others follow; a lost worker ends the run. Both
     become remarks, after those of the tool. Raises nothing."""
@@ -276,7 +276,7 @@ def choose_small_workloads(
 
 def _run_tool(
     context: Context, tool: SanitizerTool, side: Side, workloads: Sequence[Workload], deadline: float
-) -> Generator[Tick, None, SanitizerRun]:
+) -> Waiting[SanitizerRun]:
     """Examine one variant under one tool; status `unknown` after the `deadline` (monotonic clock). It blames an
     error on the workload whose call memcheck ended, or the first that fails alone."""
     names, begin_time = tuple(workload.name for workload in workloads), time.monotonic()

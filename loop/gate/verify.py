@@ -4,14 +4,14 @@ import dataclasses
 import os
 import random
 import time
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
 from loop.base.errors import WorkFailed
-from loop.base.processes import Tick
+from loop.base.processes import Waiting
 from loop.calls.call import Call, Refused
 from loop.model.causes import Cause
 from loop.model.dtypes import Layout, is_floating
@@ -99,7 +99,7 @@ class TimeAllowance:
 
 def verify(
     bench: Bench, jobs: Sequence[Job], allowance: TimeAllowance | None = None
-) -> Generator[Tick, None, tuple[VariantChecks, ...]]:
+) -> Waiting[tuple[VariantChecks, ...]]:
     """Check each side on its workloads; the result has one entry for each job, in order. The order of
     workloads is random but follows from their seeds; workloads of the `allowance` come last. The judge
     computes the reference twice on the first workload, because a reference that does not repeat itself
@@ -161,7 +161,7 @@ def verify(
 
 def _check_group(
     bench: Bench, checkers: Sequence["SideChecker"], group: Sequence[Workload], later_workloads: Sequence[Workload]
-) -> Generator[Tick, None, None]:
+) -> Waiting[None]:
     """Check every side on workloads of one name, each side in one worker process. Meanwhile the next ones start,
     and the next emulated side computes. A side's worker is closed afterwards if memory is scarce, or if its
     side has to check none of the `later_workloads`. The judge forgets answers with more than `LARGE_BYTES`."""
@@ -284,7 +284,7 @@ class SideChecker:
         """Whether this side still has to be called on a workload, so that the judge needs its answer."""
         return self.has_to_check(workload) and is_supported(self.side, workload)
 
-    def check(self, workload: Workload) -> Generator[Tick, None, None]:
+    def check(self, workload: Workload) -> Waiting[None]:
         """Add the checks of one workload in each of its layouts, if this side has to check it. Broadcast
         inputs that cannot be judged become a note, not a finding."""
         layouts = self._choose_layouts(workload)
@@ -356,7 +356,7 @@ class SideChecker:
         tried = LAYOUTS if chosen.seed == workload.seed else (LAYOUTS[0], "broadcast")
         return [layout for layout in tried if layout not in left_out]
 
-    def _raise_if_values_explain(self, workload: Workload) -> Generator[Tick, None, None]:
+    def _raise_if_values_explain(self, workload: Workload) -> Waiting[None]:
         """Raise WorkFailed if the values, not the broadcast layout, explain a wrong output: if they are wrong in
         contiguous memory too, or if the baseline fails on them. Not if a call is refused or its worker is lost."""
         call = self.bench.make_call(workload, self.side.name, layout="broadcast")
@@ -378,9 +378,7 @@ class SideChecker:
         if _is_wrong(finding):
             raise WorkFailed("the same values are as wrong in contiguous memory")
 
-    def make_check(
-        self, workload: Workload, layout: Layout, *, once: bool = False
-    ) -> Generator[Tick, None, Check]:
+    def make_check(self, workload: Workload, layout: Layout, *, once: bool = False) -> Waiting[Check]:
         """Make one check, even if the job does not list it. A crash, a hang or a refused call becomes the check's
         status. `unsupported`: a call that `takes` leaves out, which is not made, and another layout that the
         variant declines. `once`: one call is enough if it is slow."""
@@ -412,7 +410,7 @@ class SideChecker:
         fields |= {"status": status, "message": f"{fault.text} on {place}", "cause": cause, "fault": fault}
         return Check.model_validate(fields)
 
-    def _compute(self, workload: Workload, layout: Layout, *, once: bool = False) -> Generator[Tick, None, Check]:
+    def _compute(self, workload: Workload, layout: Layout, *, once: bool = False) -> Waiting[Check]:
         """Make the call in the worker and have the judge compare its outputs with the reference; note which calls
         were wrong, and delete the outputs. Raises WorkFailed if the reference of broadcast inputs is no number.
         `once`: see `make_call`."""
@@ -450,7 +448,7 @@ class SideChecker:
             raise WorkFailed("the reference gives no number there")
         return check
 
-    def _find_wrong_calls(self, request: Compare, reply: Computed) -> Generator[Tick, None, WhichCalls]:
+    def _find_wrong_calls(self, request: Compare, reply: Computed) -> Waiting[WhichCalls]:
         """Compare each output of a check with the reference; which calls gave wrong outputs. An output
         stands for the calls that gave it: `reply.call_ranges` holds the first and last of them."""
         wrong, right = list[CallRange](), list[CallRange]()
@@ -466,7 +464,7 @@ class SideChecker:
         is_later = max(calls.last_call for calls in right) < min(calls.first_call for calls in wrong)
         return "later" if is_later else "mixed"
 
-    def blame_earlier_calls(self) -> Generator[Tick, None, None]:
+    def blame_earlier_calls(self) -> Waiting[None]:
         """Repeat the first failure in a fresh process, to see if it depends on earlier calls. If so,
         replaces the check's cause and message."""
         check = self.checks.first_failure
@@ -490,7 +488,7 @@ class SideChecker:
 
     def make_call(
         self, workload: Workload, call: Call, layout: Layout, note: str, *, once: bool = False
-    ) -> Generator[Tick, None, Computed]:
+    ) -> Waiting[Computed]:
         """Have the worker make the calls of a check. The time limit grows with the reference's time. `note`: for
         the screen; `once`: one call is enough if it is slow."""
         yield from self.worker.load()

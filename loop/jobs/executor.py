@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from subprocess import DEVNULL
 from typing import Any
 
@@ -24,7 +24,7 @@ from loop.base.documents.sums import write_sealed
 from loop.base.errors import ExitCode, LoopError, UsageError, WorkFailed, remark_once
 from loop.base.locks import locked
 from loop.base.own_process import die_with_parent
-from loop.base.processes import Tick, python_path
+from loop.base.processes import Tick, Waiting, python_path
 from loop.jobs import folder as job_files
 from loop.jobs.folder import MOST_TRIES, JobFolder, content_hashes, detect_devices, last_line
 from loop.model.record import Where
@@ -175,7 +175,7 @@ def load_executor(name: str) -> Any:
     return module
 
 
-def run_all(slots: Sequence[Slot], jobs: Sequence[JobFolder]) -> Generator[Tick, None, None]:
+def run_all(slots: Sequence[Slot], jobs: Sequence[JobFolder]) -> Waiting[None]:
     """Run all jobs that are not done yet until each has ended; its state tells how. A job that another process
     runs is only awaited. A job runs again if its machine or a hang made it fail, and it has tries left. Closing
     the generator cancels the rest. Raises LoopError if every slot has trouble."""

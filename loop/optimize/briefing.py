@@ -2,7 +2,6 @@
 
 import math
 import shutil
-from collections.abc import Generator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,7 +12,7 @@ from loop.agents import proposing
 from loop.base.documents import sums, to_json, write_atomic
 from loop.base.errors import WorkFailed
 from loop.base.places import shipped
-from loop.base.processes import Tick, run_side_by_side
+from loop.base.processes import Tick, Waiting, run_side_by_side
 from loop.builds import build
 from loop.gate.kernel import planned_check_sets, workloads
 from loop.model.base import Model
@@ -144,7 +143,7 @@ def choose_focus(context: Context) -> tuple[Measurement, tuple[Standing, ...]] |
 
 def _write_brief(
     context: Context, focus: Measurement, standings: tuple[Standing, ...], tree: Worktree, arguments: GainTerms
-) -> Generator[Tick, None, Brief]:
+) -> Waiting[Brief]:
     """Write the brief of a change as Markdown and as JSON. `focus`: the timing to be improved."""
     workshop, changes, name = workshop_of(context), SessionChanges(context.finished), focus.variant
     variant = build.buildable_variants(context.bench, [name])[name]
@@ -256,7 +255,7 @@ MAX_REPAIRS = 2  # How often a proposer may repair an edit that does not compile
 
 def _run_candidate(
     context: Context, brief: Brief, tree: Worktree, head: str, number: int, limit_s: float, usd: float | None
-) -> Generator[Tick, None, None]:
+) -> Waiting[None]:
     """Run one proposer in a worktree of its own, and save its proposal. If its edit does not compile, it runs
     again with the errors, `MAX_REPAIRS` times at most. Until it ends, the saved proposal says `interrupted`, for a
     session that is killed. `head`: the incumbent's commit."""
@@ -319,7 +318,7 @@ def _run_candidate(
     sums.write_sealed(proposal_file, runs[-1].model_copy(update=fields))
 
 
-def compiler_errors(context: Context, name: str, tree: Worktree) -> Generator[Tick, None, str]:
+def compiler_errors(context: Context, name: str, tree: Worktree) -> Waiting[str]:
     """Compile an edited variant in a worktree; the beginning of the compiler's errors, empty if there are none."""
     bench = context.bench
     places = {"cache": bench.cache, "include": bench.include}

@@ -9,7 +9,7 @@
 
 import shutil
 import tempfile
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +21,7 @@ from pydantic import Field, ValidationError
 from loop.base.documents import content_hash, sums
 from loop.base.errors import LoopError, WorkFailed
 from loop.base.places import MANIFEST
-from loop.base.processes import Tick
+from loop.base.processes import Waiting
 from loop.base.stats import ratio_interval
 from loop.builds.build import buildable_variants, find_build_by_id
 from loop.gate import kernel
@@ -148,9 +148,7 @@ def check(context: Context, arguments: NoArguments) -> RunningAction[CheckOutput
     return Result(CheckOutput(ok=True, message=message, **fields))
 
 
-def _estimate_speed(
-    context: Context, timed_build: Build, note: CheckNote | None
-) -> Generator[Tick, None, QuickSpeed | None]:
+def _estimate_speed(context: Context, timed_build: Build, note: CheckNote | None) -> Waiting[QuickSpeed | None]:
     """Estimate a variant's speed against the incumbent, or without one against the baseline. Times the campaign's
     workload, else the last that the variant takes. None if it takes none, or without enough rounds."""
     bench, name = context.bench, timed_build.variant
@@ -214,7 +212,7 @@ def paired(context: Context, arguments: CompareTerms) -> RunningAction[CompareOu
 
 def compare_in_jobs(
     context: Context, tree: Worktree, patches: Mapping[int, Path | None], arguments: CompareTerms
-) -> Generator[Tick, None, dict[int, JobFolder]]:
+) -> Waiting[dict[int, JobFolder]]:
     """Compare candidates with the incumbent in parallel jobs of the campaign's executor. `patches`: number of a
     candidate to its patch; None: the edit that is in the worktree `tree`. Returns the ended jobs by number,
     without candidates whose patch conflicts with the incumbent."""
@@ -293,7 +291,7 @@ def decide_on_change(
 
 def compare_beforehand(
     context: Context, tree: Worktree, proposals: Sequence[Proposal], least_gain: float
-) -> Generator[Tick, None, tuple[list[Proposal], set[int], tuple[JobRun, ...]]]:
+) -> Waiting[tuple[list[Proposal], set[int], tuple[JobRun, ...]]]:
     """Compare all proposals with the incumbent in parallel jobs. Returns the proposals in the order to judge them,
     the numbers of those that show no gain, and the jobs. Those without a gain come first, because the gate's other
     steps cannot save them; then those with most gain; last those that no job could compare."""

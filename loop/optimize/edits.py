@@ -3,13 +3,13 @@
 import contextlib
 import os
 import shutil
-from collections.abc import Collection, Generator, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 from loop.base.documents import content_hash, write_atomic
 from loop.base.errors import LoopError, WorkFailed
 from loop.base.places import MANIFEST
-from loop.base.processes import Tick
+from loop.base.processes import Waiting
 from loop.builds import build
 from loop.formats.model import ANSWERS
 from loop.library.trust import read_origin
@@ -36,7 +36,7 @@ def editable_files(files: Iterable[str], target: Target, folder: Path) -> list[s
     return sorted(file for file in sources if read_origin(folder) is None or Path(file).parts[0] == ANSWERS)
 
 
-def find_editable_files(context: Context, name: str) -> Generator[Tick, None, dict[str, tuple[str, ...]]]:
+def find_editable_files(context: Context, name: str) -> Waiting[dict[str, tuple[str, ...]]]:
     """A variant's editable files, each with the other variants that use it and are not judged in this session: a
     change of such a file would go unjudged for them."""
     bench, folder = context.bench, context.task.folder

@@ -7,7 +7,7 @@ is an edit of the manifest in the session's worktree; the gate judges it like an
 
 import math
 from collections import Counter
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from statistics import fmean, geometric_mean
@@ -17,7 +17,7 @@ import yaml
 
 from loop.base.errors import UsageError
 from loop.base.places import MANIFEST
-from loop.base.processes import Tick, run_side_by_side
+from loop.base.processes import Tick, Waiting, run_side_by_side
 from loop.builds import build
 from loop.gate.kernel import planned_check_sets
 from loop.gate.verify import Job, verify
@@ -91,7 +91,7 @@ class PointSearch:
         others = (label for label in self.sides if label != INCUMBENT)
         return sorted(others, key=lambda label: -ratios.get(label, 0.0))
 
-    def compile(self) -> Generator[Tick, None, None]:
+    def compile(self) -> Waiting[None]:
         """Compile the incumbent and every point, one compiler a core. Drops points that do not compile."""
         bench, tuning, context = self.bench, self.tuning, self.context
         places: dict[str, Any] = {"cache": bench.cache, "include": bench.include, "limit_s": context.kill_after_s}
@@ -101,7 +101,7 @@ class PointSearch:
             target = bench.target.model_copy(update={"tuning": {**bench.target.tuning, self.name: chosen}})
             recipes[label] = target.compiled_variant(tuning.variant, bench.architecture)
 
-        def build_or_failure(recipe: Any) -> Generator[Tick, None, Build | build.BuildFailed]:
+        def build_or_failure(recipe: Any) -> Waiting[Build | build.BuildFailed]:
             try:
                 return (yield from build.build(tuning.variant, recipe, bench.folder, **places))
             except build.BuildFailed as failed:
@@ -114,7 +114,7 @@ class PointSearch:
             else:
                 self.sides[label] = bench.make_side(tuning.variant, build_or_error).copy_as(label)
 
-    def verify(self) -> Generator[Tick, None, None]:
+    def verify(self) -> Waiting[None]:
         """Remove the points whose outputs are wrong, or that hang or crash."""
         labels = list(self.sides)
         for begin in range(0, len(labels), GROUP_SIZE):
@@ -124,7 +124,7 @@ class PointSearch:
                 if checks.first_failure:
                     self.record(label, "wrong", reason=checks.first_failure.message)
 
-    def time_points(self, labels: Sequence[str], rounds: int) -> Generator[Tick, None, None]:
+    def time_points(self, labels: Sequence[str], rounds: int) -> Waiting[None]:
         """Time points next to the incumbent, a few at a time, for their mean and lowest ratio over workloads. One
         that cannot be timed is removed, and its group timed again."""
         untimed, limits = list(labels), samples.Limits(rounds, self.context.budget_s, self.context.task.seed)

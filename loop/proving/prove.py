@@ -2,14 +2,14 @@
 real candidate. Also what the report says of controls."""
 
 import itertools
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf, prod
 from time import monotonic
 from typing import Any, Literal
 
-from loop.base.processes import Tick
+from loop.base.processes import Waiting
 from loop.gate.kernel import build_sides, distinct_workloads, unjudged_workload_names, usual_dtype
 from loop.gate.model import PropertiesOutput
 from loop.gate.verify import CALL_LIMIT_S, Job, SideChecker, workload_key
@@ -216,7 +216,7 @@ def controls_by_shape(inputs: Sequence[Sequence[int]], output: Sequence[int]) ->
 
 def applicable_controls(
     bench: Bench, honest: Side, workloads: Sequence[Workload]
-) -> Generator[Tick, None, list[tuple[Control, list[Workload]]]]:
+) -> Waiting[list[tuple[Control, list[Workload]]]]:
     """One control of each kind (`make`), with a few workloads to try it on, each with two seeds. It is the first
     control of its kind whose mistake shows on a workload; if there is none, the list of workloads is empty."""
     operations_of, dtype = partial(count_operations, bench.target), usual_dtype(bench, honest)
@@ -270,9 +270,7 @@ class Proof:
     """Controls for which no time was left."""
 
 
-def prove(
-    bench: Bench, honest: Side, workloads: Sequence[Workload], deadline: float = inf
-) -> Generator[Tick, None, Proof]:
+def prove(bench: Bench, honest: Side, workloads: Sequence[Workload], deadline: float = inf) -> Waiting[Proof]:
     """Verify honest candidates and then all controls of one variant, on a few workloads. All share one process:
     each call says which mistake to inject. Controls not finished at the `deadline` (monotonic clock) are untried.
     Workloads that cannot be judged are skipped."""

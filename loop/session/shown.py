@@ -110,7 +110,8 @@ def _mutation_lines(output: GateOutput, screen: Screen) -> Iterator[str]:
         yield f"{base}:"
         for control in (control for control in output.controls if control.base == base):
             passed_word = "passed" if control.kind == "honest" else "alike"
-            outcome = "rejected" if control.killed else "ACCEPTED" if control.is_survivor else passed_word
+            is_accepted = control.full_name in output.survivors
+            outcome = "rejected" if control.killed else "ACCEPTED" if is_accepted else passed_word
             reason = shortened(control.reason, LONGEST_REASON)
             yield f"  {outcome:<8} {control.name:<42} {reason}".rstrip()
     if inapplicable := dict.fromkeys(line.partition(":")[0] for line in output.not_applicable):

@@ -16,7 +16,7 @@ from typing import Any
 from loop.actions import ACTIONS
 from loop.base.errors import ExitCode, LoopError, MachineFailure
 from loop.base.expressions import Expression, ExpressionError
-from loop.base.processes import HEARTBEAT_S, Tick
+from loop.base.processes import HEARTBEAT_S, Waiting
 from loop.gate.verify import FIRST_CALLS
 from loop.machine.failures import Folders, FolderWatch, find_machine_failure
 from loop.model.measurement import NoSpeedVerdict, Segment
@@ -301,7 +301,7 @@ class Walk:
             self.context, finished=tuple(self.finished), budget_s=step.budget_s, kill_after_s=limit_s()
         )
         arguments = action.arguments.model_validate(step.arguments)  # Checked when the plan was resolved.
-        ticks: Generator[Tick, None, Result[Output]] = action.run(context, arguments)
+        ticks: Waiting[Result[Output]] = action.run(context, arguments)
         try:
             while True:
                 tick = next(ticks)

@@ -1,12 +1,12 @@
 """The types of an action's input (`Context`) and output (`Result`)."""
 
 import shlex
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar, get_args, get_type_hints
 
-from loop.base.processes import Tick
+from loop.base.processes import Waiting
 from loop.cloud.clouds import Watch
 from loop.library.project import target_options
 from loop.model.base import Model
@@ -129,7 +129,7 @@ class Result(Generic[ActionOutput]):
     """Whether there was nothing to do: a step that passes counts as skipped then, and its message says why."""
 
 
-RunningAction = Generator[Tick, None, Result[ActionOutput]]
+RunningAction = Waiting[Result[ActionOutput]]
 """A running action: yields ticks while it waits, then returns its result."""
 
 

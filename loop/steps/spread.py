@@ -5,7 +5,7 @@ import itertools
 import os
 import time
 from collections import Counter
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 
 from loop.base.documents import content_hash, write_atomic
 from loop.base.errors import WorkFailed, remark_once
-from loop.base.processes import Tick
+from loop.base.processes import Waiting
 from loop.jobs import folder
 from loop.jobs.executor import Slot, close_slots, exclude_device, load_executor, run_all
 from loop.jobs.folder import Job, JobFolder
@@ -49,9 +49,7 @@ class Part:
     """The target's folder inside the copied folder."""
 
 
-def run_jobs(
-    context: Context, action: str, parts: Sequence[Part], group: str = ""
-) -> Generator[Tick, None, list[JobFolder]]:
+def run_jobs(context: Context, action: str, parts: Sequence[Part], group: str = "") -> Waiting[list[JobFolder]]:
     """Run one job for each part and wait for all; returns them in this order, also those that failed. Jobs of this
     session that are done already are reused. `group`: the only group of devices on which jobs may measure time;
     empty: the group with most jobs."""
@@ -68,9 +66,7 @@ def run_jobs(
     return jobs
 
 
-def run_all_comparable(
-    slots: Sequence[Slot], jobs: Sequence[JobFolder], group: str = ""
-) -> Generator[Tick, None, None]:
+def run_all_comparable(slots: Sequence[Slot], jobs: Sequence[JobFolder], group: str = "") -> Waiting[None]:
     """Run all jobs, with timings from one group of devices only: `group`; if empty, the group of most jobs. A
     timing from another group is repeated elsewhere; if that happens twice, the job is refused."""
     yield from run_all(slots, jobs)

@@ -5,7 +5,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -15,7 +15,7 @@ import psutil
 
 from loop.base.errors import WorkFailed
 from loop.base.expressions import Expression
-from loop.base.processes import Tick, kill_group
+from loop.base.processes import Waiting, kill_group
 from loop.calls.call import Call, CommandTerms, FunctionTerms, LibraryTerms, Refused, Terms
 from loop.machine.gpus import detect_gpus, facts_of_present_gpu
 from loop.machine.machine import available_memory, cores, machine
@@ -149,7 +149,7 @@ class Bench(contextlib.AbstractContextManager["Bench"]):
         OpenMP binds them to cores when torch is imported, and each process needs other cores."""
         return self.device == "cuda" or self.threads == 1
 
-    def ask_judge(self, request: Request[R], limit_s: float, note: str) -> Generator[Tick, None, R]:
+    def ask_judge(self, request: Request[R], limit_s: float, note: str) -> Waiting[R]:
         """Send a request to the judge, as `JudgeProcess.ask` does, and return its reply."""
         return (yield from self._judge.ask(self._target_request, request, limit_s, note))
 
@@ -158,7 +158,7 @@ class Bench(contextlib.AbstractContextManager["Bench"]):
         target = self.target.model_copy(update={"variants": {}})  # The judge loads no candidate.
         return judge_messages.SetTarget(target, self._component, str(self.folder), cores())
 
-    def measure_floors(self, *, is_repeated: bool = False) -> Generator[Tick, None, Floors]:
+    def measure_floors(self, *, is_repeated: bool = False) -> Waiting[Floors]:
         """Measure the times of an order without calls and of one empty call made in each way, once: tenth
         percentiles, as interference only slows orders. If `is_repeated`, again to keep the minimum."""
         if self._floors is not None and not is_repeated:
@@ -181,7 +181,7 @@ class Bench(contextlib.AbstractContextManager["Bench"]):
         self._floors = Floors(order_s, call_s_by_way)
         return self._floors
 
-    def measure_gpu_lag_s(self) -> Generator[Tick, None, float]:
+    def measure_gpu_lag_s(self) -> Waiting[float]:
         """Seconds by which the judge's clock exceeds the GPU's for one sample of empty kernels now: third
         quartile; 0.0 without GPU. On a shared GPU or busy host it is several times larger."""
         with Worker(self.threads) as worker, contextlib.suppress(Refused):
@@ -251,7 +251,7 @@ class Bench(contextlib.AbstractContextManager["Bench"]):
         with_windows: bool = False,
         checks_determinism: bool = False,
         layout: Layout = "contiguous",
-    ) -> Generator[Tick, None, None]:
+    ) -> Waiting[None]:
         """Have the judge write the workload's inputs and compute the reference, unless both exist. Notes what
         they cannot test (`notes`, `workloads_passing_zeros`). `checks_determinism`: compute it twice and compare.
         Raises Unjudged if the reference raises or overflows, WorkFailed if it is doubted or memory is short."""
@@ -295,7 +295,7 @@ class Bench(contextlib.AbstractContextManager["Bench"]):
         arguments = self.target, workload, call, self._secret, self.device
         return workload_call.make_answer_request(*arguments, with_windows=with_windows)
 
-    def find_blind_spots(self, small_workload: Workload | None) -> Generator[Tick, None, Weaknesses]:
+    def find_blind_spots(self, small_workload: Workload | None) -> Waiting[Weaknesses]:
         """Ask the judge which errors the inputs so far could not show. `small_workload`: on it, under two
         new seeds, the judge also tests which inputs the reference reads; None: skip that."""
         reseeded_pair = workload_call.reseed_twice(small_workload) if small_workload else ()
@@ -309,7 +309,7 @@ class Bench(contextlib.AbstractContextManager["Bench"]):
         for path in self.scratch.glob(f"{workload_call.file_stem(workload)}-*"):
             path.unlink(missing_ok=True)
 
-    def discard_answer(self, workload: Workload) -> Generator[Tick, None, None]:
+    def discard_answer(self, workload: Workload) -> Waiting[None]:
         """Make the judge forget a workload's answer, and delete the workload's files."""
         for layout in LAYOUTS_WITH_OWN_VALUES:
             key = self.make_call(workload, "judge", layout=layout).key
@@ -405,7 +405,7 @@ class KeptWorker:
             self._is_loaded, self.is_new_process = False, True
         return self._worker
 
-    def load(self) -> Generator[Tick, None, Worker]:
+    def load(self) -> Waiting[Worker]:
         """Return the worker with its side loaded. Raises WorkerLost, or Refused: then on each later call, too."""
         if isinstance(self._load_error, Refused):
             raise self._load_error
@@ -422,9 +422,7 @@ class KeptWorker:
             self._is_loaded = True
         return worker
 
-    def ask(
-        self, request: Request[R], *, limit_s: float, note: str, first_call_s: float = 0.0
-    ) -> Generator[Tick, None, R]:
+    def ask(self, request: Request[R], *, limit_s: float, note: str, first_call_s: float = 0.0) -> Waiting[R]:
         """Load the side, send a request and return the reply. Raises WorkerLost or Refused.
         `first_call_s`: longer limit for a process's first request: a kernel may autotune."""
         worker = yield from self.load()

@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -22,7 +22,7 @@ from pydantic import TypeAdapter
 
 from loop.base.errors import MachineFailure, WorkFailed
 from loop.base.own_process import MEMORY_VARIABLE
-from loop.base.processes import Child, Tick, describe_exit, python_path, run, run_to_end
+from loop.base.processes import Child, Tick, Waiting, describe_exit, python_path, run, run_to_end
 from loop.calls.arena import CALL_COUNT, DONE_ORDER, LEAVE, ORDER, ORDER_KIND, RUN, WORKER_NS, Arena
 from loop.calls.call import Call, Refused
 from loop.calls.invocation import LOST_PREFIX, STRAY_PREFIX
@@ -142,7 +142,7 @@ class Program:
         with contextlib.suppress(ConnectionError):  # The child has died: `receive` reports it.
             self._channel.sendall(pickle.dumps(request))
 
-    def receive(self, limit_s: float, note: str, hung: str = HUNG) -> Generator[Tick, None, Any]:
+    def receive(self, limit_s: float, note: str, hung: str = HUNG) -> Waiting[Any]:
         """Wait for the reply to the oldest unanswered request. Raises WorkerLost if the child dies,
         exceeds `limit_s` (`hung`: its message, with a place for the seconds) or sends an invalid reply;
         Refused if it refuses."""
@@ -168,7 +168,7 @@ class Program:
             raise Refused(reply.message, reply.cause, reply.code, reply.seed)
         return reply
 
-    def ask(self, request: Request[R], *, limit_s: float, note: str, hung: str = HUNG) -> Generator[Tick, None, R]:
+    def ask(self, request: Request[R], *, limit_s: float, note: str, hung: str = HUNG) -> Waiting[R]:
         """Send a request, unless it was sent early, and `receive` its reply. Replies to others that were sent
         early are dropped: none may be taken for that of this request."""
         while self._unanswered and self._unanswered[0] != request:
@@ -208,7 +208,7 @@ class Program:
             reason = f"{reason}: {errors.strip().splitlines()[-1][:ERROR_LINE]}"
         return WorkerLost(kind, fault_message or reason, errors[-ERROR_TAIL:], cause)
 
-    def wait_for_end(self, limit_s: float, note: str) -> Generator[Tick, None, int]:
+    def wait_for_end(self, limit_s: float, note: str) -> Waiting[int]:
         """Send no more requests and wait until the child exits; return its exit status. A tool such as
         a profiler writes its results then. Raises WorkerLost after `limit_s`."""
         start_s = self.child.seconds
@@ -337,13 +337,13 @@ class Orders:
         empty calls made in this way (for floors); None: they concern the staged call."""
         self.worker.send(ObeyOrders(self.worker.arena.control_words[ORDER], empty_way))
 
-    def leave(self) -> Generator[Tick, None, tuple[str, ...]]:
+    def leave(self) -> Waiting[tuple[str, ...]]:
         """Return the worker to normal requests; return its functions that the variant replaced."""
         yield from self.give_order(LEAVE)
         replaced: tuple[str, ...] = yield from self.worker.receive(self.limit_s, self.note)
         return replaced
 
-    def give_order(self, operation: int) -> Generator[Tick, None, float]:
+    def give_order(self, operation: int) -> Waiting[float]:
         """Give one order and wait for it; return seconds by the judge's clock. Raises WorkerLost if
         the worker dies or exceeds the limit, Refused if the call fails. The order's number is
         random, so a variant cannot report an order as done in advance."""
@@ -371,7 +371,7 @@ class Orders:
                 time.sleep(NAP_S)
         return (clock_ns() - start_ns) / 1e9
 
-    def _check_worker(self, waited_ns: int, number: int) -> Generator[Tick, None, None]:
+    def _check_worker(self, waited_ns: int, number: int) -> Waiting[None]:
         """Check that the worker still lives; raise WorkerLost or Refused otherwise. After LEAVE,
         the worker replies at once: an answer is no failure if that order is done."""
         yield Tick(self.note)
@@ -405,7 +405,7 @@ class Floors:
     """Way to seconds of one empty call."""
 
 
-def time_empty_orders(worker: Worker, way: CallWay) -> Generator[Tick, None, list[tuple[float, float]]]:
+def time_empty_orders(worker: Worker, way: CallWay) -> Waiting[list[tuple[float, float]]]:
     """Time EMPTY_ORDERS orders of EMPTY_CALLS calls that do nothing. Each pair: seconds of an order by
     the judge's clock, and by the GPU's clock (0 without one). Raises Refused if the way needs a GPU and
     there is none."""
@@ -491,7 +491,7 @@ class JudgeProcess:
         self._program, self.target = None, None
         self.answers.clear()
 
-    def ask(self, target: SetTarget, request: Request[R], limit_s: float, note: str) -> Generator[Tick, None, R]:
+    def ask(self, target: SetTarget, request: Request[R], limit_s: float, note: str) -> Waiting[R]:
         """Send a request about a target, and before it the target if the process holds another; return the
         reply. Raises WorkFailed if it is refused or the process dies. Raises MachineFailure if the system
         killed the process for lack of memory."""
