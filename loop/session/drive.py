@@ -47,19 +47,19 @@ class Ending:
     unwatched_sentences: tuple[str, ...] = ()
     """Sentences for the report: why the machine was not watched for preemption."""
 
-
-def make_interrupted_ending(stop: Stopped | MachineFailure) -> Ending:
-    """The ending of a walk that preemption, the budget, a signal or a machine failure interrupted."""
-    reason, code, phrase = str(stop), stop.exit_code, "go on with"
-    if isinstance(stop, MachineFailure):
-        phrase = f"{stop.hint}; then go on with"
-        return Ending("paused", reason, code, "the machine failed before it was done", phrase)
-    if code == ExitCode.PAUSED:
-        return Ending("paused", reason, code, "the session was paused before it was done", phrase)
-    if code == ExitCode.OVER_BUDGET:
-        phrase = "go on, with more or no budget"
-        return Ending("aborted", reason, code, "the budget did not reach so far", phrase)
-    return Ending("aborted", reason, code, resume_phrase=phrase)  # A signal, as ^C.
+    @classmethod
+    def interrupted_by(cls, stop: Stopped | MachineFailure) -> "Ending":
+        """The ending of a walk that preemption, the budget, a signal or a machine failure interrupted."""
+        reason, code, phrase = str(stop), stop.exit_code, "go on with"
+        if isinstance(stop, MachineFailure):
+            phrase = f"{stop.hint}; then go on with"
+            return cls("paused", reason, code, "the machine failed before it was done", phrase)
+        if code == ExitCode.PAUSED:
+            return cls("paused", reason, code, "the session was paused before it was done", phrase)
+        if code == ExitCode.OVER_BUDGET:
+            phrase = "go on, with more or no budget"
+            return cls("aborted", reason, code, "the budget did not reach so far", phrase)
+        return cls("aborted", reason, code, resume_phrase=phrase)  # A signal, as ^C.
 
 
 @dataclass
@@ -247,7 +247,7 @@ def drive(walk: Walk, show: Show, store: Callable[[WalkEvent], WalkEvent], bound
             stop = error if isinstance(error, Stopped) else find_machine_failure(error, walk.folders)
             if stop is None:
                 raise
-            ending = make_interrupted_ending(stop)
+            ending = Ending.interrupted_by(stop)
             bounds.free_reserve()  # On a full disk, this is room for the interrupted step's record.
             if isinstance(last_event, StepBegan | Ticked):  # A step was running: it ends like the walk.
                 started, workshop = last_event.started, walk.context.task.workshop
@@ -261,7 +261,7 @@ def drive(walk: Walk, show: Show, store: Callable[[WalkEvent], WalkEvent], bound
                 show.print_event(store(StepEnded(record)))
             return ending
     if walk.failure is not None:  # A failure of the machine paused the last step.
-        return make_interrupted_ending(walk.failure)
+        return Ending.interrupted_by(walk.failure)
     if walk.is_paused:
         return Ending("paused", walk.stop_reason or "", ExitCode.PAUSED, resume_phrase="go on with")
     stop_text = ""
