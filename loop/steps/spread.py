@@ -1,7 +1,6 @@
 """Splits a step into jobs for an executor: each job runs `loop run step` on a copy of the files."""
 
 import contextlib
-import itertools
 import os
 import time
 from collections import Counter
@@ -111,7 +110,7 @@ def _prepare_job(context: Context, action: str, part: Part) -> JobFolder:
     # Outside a session no other command may reuse the job: its identity is of this process alone.
     owner = task.session or f"{os.getpid()} {time.time()}"
     job = Job(
-        id=content_hash([*words, owner, *itertools.chain.from_iterable(hashes.items())])[:24],
+        id=content_hash([*words, owner, *map(str, hashes.items())])[:24],
         words=tuple(words),
         title=part.title,
         files=hashes,
