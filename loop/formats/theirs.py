@@ -120,8 +120,9 @@ def _prepare_kernelbench(request: ForeignAnswer, folder: Path) -> list[Step]:
     packages = model.read_module(request.answer).imported_packages
     backend = "triton" if "triton" in packages else "cuda"
     files = (str(request.task.path), str(request.answer), str(result))
-    command: tuple[str, ...] = (request.python, "-c", KERNELBENCH_DRIVER, *files, backend)
-    return [(command, result)]
+    command = (request.python, "-c", KERNELBENCH_DRIVER, *files, backend)
+    steps: list[Step] = [(command, result)]
+    return steps
 
 
 def _read_kernelbench(results: StepResults) -> Verdict:
