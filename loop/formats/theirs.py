@@ -120,9 +120,7 @@ def _prepare_kernelbench(request: ForeignAnswer, folder: Path) -> list[Step]:
     packages = model.read_module(request.answer).imported_packages
     backend = "triton" if "triton" in packages else "cuda"
     files = (str(request.task.path), str(request.answer), str(result))
-    command = (request.python, "-c", KERNELBENCH_DRIVER, *files, backend)
-    steps: list[Step] = [(command, result)]
-    return steps
+    return [((request.python, "-c", KERNELBENCH_DRIVER, *files, backend), result)]
 
 
 def _read_kernelbench(results: StepResults) -> Verdict:
@@ -152,7 +150,7 @@ def _prepare_gpumode(request: ForeignAnswer, folder: Path) -> list[Step]:
     timed = [case for case in task.cases if "time" in case.use]
     # The ranked mode only if it checks the outputs that it times.
     timing_mode = "leaderboard" if task.timing.checked else "benchmark"
-    steps = []
+    steps: list[Step] = []
     for mode, cases in (("test", checked), (timing_mode, timed)):
         if cases:
             result, text = folder / f"{mode}.result", ""
