@@ -280,9 +280,9 @@ def _parse_reference(dialect: str, definition: Definition, document: Document, f
     for name, definition_axis in definition.axes.items():
         if dialect == TRACE and definition_axis.type == "expr":
             complaints.append(complain(document, ("axes", name, "type"), "const or var", "expr"))
-        needed_field = {"const": "value", "expr": "expression"}.get(definition_axis.type)
-        if needed_field and getattr(definition_axis, needed_field) is None:
-            complaints.append(complain(document, ("axes", name), f"a field `{needed_field}`", "none"))
+        needed = {"const": "value", "expr": "expression"}.get(definition_axis.type)
+        if needed and getattr(definition_axis, needed) is None:
+            complaints.append(complain(document, ("axes", name), f"a field `{needed}`", "none"))
     if complaints:
         raise DefinitionError(complaints)
     try:

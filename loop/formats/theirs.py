@@ -11,7 +11,7 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import geometric_mean
@@ -19,7 +19,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 from loop.base.documents import content_hash
 from loop.base.errors import UsageError
-from loop.base.processes import Completed, Waiting, run
+from loop.base.processes import Completed, Tick, run
 from loop.formats import flashinfer, gpumode, kernelbench, model
 from loop.formats.flashinfer import Definition
 from loop.formats.model import ForeignTask, read_json
@@ -120,8 +120,7 @@ def _prepare_kernelbench(request: ForeignAnswer, folder: Path) -> list[Step]:
     packages = model.read_module(request.answer).imported_packages
     backend = "triton" if "triton" in packages else "cuda"
     files = (str(request.task.path), str(request.answer), str(result))
-    command: tuple[str, ...] = (request.python, "-c", KERNELBENCH_DRIVER, *files, backend)
-    return [(command, result)]
+    return [((request.python, "-c", KERNELBENCH_DRIVER, *files, backend), result)]
 
 
 def _read_kernelbench(results: StepResults) -> Verdict:
@@ -151,7 +150,7 @@ def _prepare_gpumode(request: ForeignAnswer, folder: Path) -> list[Step]:
     timed = [case for case in task.cases if "time" in case.use]
     # The ranked mode only if it checks the outputs that it times.
     timing_mode = "leaderboard" if task.timing.checked else "benchmark"
-    steps = list[tuple[tuple[str, ...], Path]]()
+    steps: list[Step] = []
     for mode, cases in (("test", checked), (timing_mode, timed)):
         if cases:
             result, text = folder / f"{mode}.result", ""
@@ -316,7 +315,7 @@ EVALUATORS = {
 NO_GPU = "it times by CUDA, and there is no GPU here"
 
 
-def run_evaluator(request: ForeignAnswer) -> Waiting[Verdict]:
+def run_evaluator(request: ForeignAnswer) -> Generator[Tick, None, Verdict]:
     """Let the evaluator of the task's format judge an answer, in a temporary folder. The verdict is `not
     available` without the GPU or the checkout that it needs, and `tampered` if the answer changed its files.
     Raises UsageError if the named checkout is no folder."""
