@@ -5,7 +5,7 @@ class of its output the names that a gate may read.
 """
 
 from loop.bisect import actions as bisecting
-from loop.debug import explaining, probing
+from loop.debug import explaining
 from loop.gate import environment, kernel, properties, sanitizing
 from loop.learning import turns
 from loop.money import decisions as deciding
@@ -41,8 +41,8 @@ ACTIONS: dict[str, Action] = {
     "kernel.resources": Action(resource_actions.resources),
     "kernel.must_not_compile": Action(promises.must_not_compile),
     "kernel.instances": Action(promises.instances),
-    "debug.components": Action(probing.components),
-    "debug.smallest": Action(probing.smallest),
+    "debug.components": Action(explaining.components),
+    "debug.smallest": Action(explaining.smallest),
     "debug.explain": Action(explaining.explain),
     "debug.hypotheses": Action(turns.hypotheses),
     "debug.scope": Action(turns.scope),

@@ -3,7 +3,7 @@
 from typing import Any
 
 from loop.base.places import shipped
-from loop.calls.torch_side import import_file
+from loop.calls.callee import import_file
 
 FILE = str(shipped("kernels/attention") / "attention.py")
 attention: Any = import_file(FILE)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from loop.calls.own_modules import FOLDERS
-from loop.machine.gpus import detect_gpus
+from loop.machine.machine import detect_gpus
 from loop.workers.bench import Bench
 from tests.targets import ENTRIES, compiled, external, importable, open_bench, write_target
 

@@ -5,7 +5,7 @@
 - `places`, `locks`: where files lie, who else may change them, who uses them now.
 - `documents`: YAML and JSON to typed objects; every mistake has its file, line and column.
 - `expressions`: the language of `when`, `gate` and formulas. `stats`: plain statistics.
-- `processes`, `interrupts`: programs that end when they should, and only then.
+- `processes`: programs that end when they should, and only then; signals, as flags.
 
 Begin with `errors`, then `places`. Stored JSON carries a checksum as its last field (`documents/sums`).
 """

@@ -2,6 +2,9 @@
 
 A process that exceeds its limit is killed with all its children. `loop` adopts orphans (`prctl(2)`,
 PR_SET_CHILD_SUBREAPER), so that daemons stay its children and end with it.
+
+Signals are flags: a handler stores the signal, and the code looks at it at safe points. An exception
+from a handler could split a journal write, or be lost while Python forks.
 """
 
 import atexit
@@ -12,15 +15,67 @@ import selectors
 import signal
 import subprocess
 import time
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import FrameType, SimpleNamespace
 from typing import Any, TypeVar
 
 import psutil
 
-from loop.base.errors import CannotStart, WorkFailed
+from loop.base.errors import CannotStart, ExitCode, Stopped, WorkFailed
 from loop.base.own_process import adopt_orphans, die_with_parent
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+SAME_SIGNAL_S = 1.0  # Seconds in which a second signal counts as the first: terminal and parent may both send one.
+
+_signal_state = SimpleNamespace(is_active=False, number=0, arrived_at=0.0, is_reported=False)
+"""`number`: the first signal; 0: none. `is_active`: inside `signals_as_flags`. `is_reported`: whether
+Stopped was raised for the signal."""
+
+
+def store_signal_number(number: int) -> None:
+    """Store a signal that another handler caught, so that `raise_if_signalled` reports it."""
+    _signal_state.number = number
+
+
+def _store_signal(number: int, frame: FrameType | None) -> None:
+    """Signal handler: store the first signal. A further one, more than `SAME_SIGNAL_S` later, kills this process
+    and its children."""
+    if not _signal_state.number:
+        _signal_state.number, _signal_state.arrived_at = number, time.monotonic()
+    elif time.monotonic() - _signal_state.arrived_at > SAME_SIGNAL_S:
+        kill_all_children()
+        os._exit(ExitCode.INTERRUPTED)
+
+
+@contextlib.contextmanager
+def signals_as_flags() -> Iterator[None]:
+    """Store the first signal in this block as a flag, for `raise_if_signalled`; another kills this process and its
+    children. Raises Stopped at once for a signal that another handler stored, and at the end for one that was not
+    reported. Inside another such block it changes nothing."""
+    if _signal_state.is_active:
+        yield
+        return
+    raise_if_signalled()
+    _signal_state.is_active, _signal_state.is_reported = True, False
+    previous_handlers = {name: signal.signal(name, _store_signal) for name in SIGNALS}
+    try:
+        yield
+        if not _signal_state.is_reported:
+            raise_if_signalled()
+    finally:
+        _signal_state.is_active, _signal_state.number = False, 0
+        for name, handler in previous_handlers.items():
+            signal.signal(name, handler)
+
+
+def raise_if_signalled() -> None:
+    """Raise Stopped if a signal has come. Call it only where no work is half done."""
+    if _signal_state.number:
+        _signal_state.is_reported = True
+        raise Stopped(f"interrupted by {signal.Signals(_signal_state.number).name}", ExitCode.INTERRUPTED)
+
 
 TICK_S = 0.1  # Longest time between two ticks of a wait.
 HEARTBEAT_S = 30.0  # After so long without output, `loop` repeats what it is doing.

@@ -7,9 +7,8 @@ from pathlib import Path
 
 from loop.base.errors import LoopError, MachineFailure, WorkFailed
 from loop.base.processes import Tick
-from loop.bisect.candidates import CommitLine, read_commits
 from loop.bisect.hunt import Regression, open_kernel_bisection
-from loop.bisect.trying import MOST_FAILING_WORKLOADS, map_ticks
+from loop.bisect.trying import MOST_FAILING_WORKLOADS, CommitLine, map_ticks, read_commits
 from loop.gate.kernel import (
     distinct_workloads,
     is_too_large_to_emulate,
@@ -25,7 +24,7 @@ from loop.model.target import CAbiVariant, PythonVariant, Workload
 from loop.model.workloads import count_operations, format_entry, make_entry
 from loop.repository.worktree import require_repository
 from loop.steps.context import Context, NoArguments, Result, RunningAction
-from loop.store.index import wrong_builds
+from loop.store.sessions import wrong_builds
 from loop.timing.against_known_good import CompareOutput
 
 MOST_GOOD_ENDS = 3  # Commits of earlier sessions that are tried as a good end.

@@ -10,20 +10,19 @@ from typing import cast, get_args
 
 from loop.base.documents import to_json, to_plain
 from loop.base.errors import ExitCode, LoopError, MachineFailure, Stopped, UsageError
-from loop.base.interrupts import raise_if_signalled, signals_as_flags
+from loop.base.processes import raise_if_signalled, signals_as_flags
 from loop.bisect.actions import lines_from_good_sessions
-from loop.bisect.candidates import read_commits
 from loop.bisect.hunt import Bisection, Regression, open_kernel_bisection, open_worktree
-from loop.bisect.trying import COMMAND_LIMIT_S, CommandProbe
+from loop.bisect.trying import COMMAND_LIMIT_S, CommandProbe, read_commits
 from loop.gate.kernel import is_too_large_to_emulate
-from loop.library.hosted import read_sender
-from loop.library.project import require_named_target
+from loop.library.definitions import require_named_target
+from loop.library.trust import read_sender
 from loop.model.base import Printed
 from loop.model.bisect import UNCOMMITTED, BisectAnswer, Metric
 from loop.model.target import CAbiVariant, PythonVariant
 from loop.model.workloads import expand_sets, is_supported
 from loop.report import format as say
-from loop.report.culprits import basis_lines, blamed_lines, headline, show_command
+from loop.report.findings import basis_lines, blamed_lines, headline, show_command
 from loop.report.screen import Screen
 from loop.repository.worktree import require_repository
 from loop.steps.setting import (
@@ -36,7 +35,7 @@ from loop.steps.setting import (
     trusted_setting,
     with_stated_workloads,
 )
-from loop.store import index
+from loop.store import sessions
 
 EXITS = {"culprit": 0, "several": 0, "no_regression": 0, "range": 1, "inconclusive": 1, "refused": 2}
 """Exit code of the process for each outcome."""
@@ -177,7 +176,7 @@ def _open_kernel_bisection(request: BisectRequest, screen: Screen, stack: ExitSt
         line = read_commits(folder, request.good, request.bad)
     else:  # From the last session that found the variant good.
         require_repository(folder)
-        rows = index.rows(setting.project.sessions, last=index.RECENT_SESSIONS, target=target.name)
+        rows = sessions.rows(setting.project.sessions, last=sessions.RECENT_SESSIONS, target=target.name)
         lines, _ = lines_from_good_sessions(folder, regression, rows, bad=request.bad)
         if not lines:
             why = f"no good revision to begin from, and no session found {name} good at another commit"

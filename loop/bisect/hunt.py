@@ -14,14 +14,22 @@ import psutil
 
 from loop.base.places import state_folder
 from loop.base.processes import Tick, Waiting
-from loop.bisect.candidates import Builder, CommitLine, Untestable, branches_of_merge, name_programs
 from loop.bisect.search import LEAST_SHARE, Observations, ProbeRequest, SearchEnd, SearchProblem, next_move
-from loop.bisect.trying import KernelProbe, Prober, map_ticks
+from loop.bisect.trying import (
+    Builder,
+    CommitLine,
+    KernelProbe,
+    Prober,
+    Untestable,
+    branches_of_merge,
+    map_ticks,
+    name_programs,
+)
 from loop.calls.call import Refused
 from loop.machine.failures import Folders, FolderWatch
 from loop.model.bisect import UNCOMMITTED, BisectAnswer, Candidate, Metric, Probe
 from loop.model.target import Workload
-from loop.repository import reading, worktree
+from loop.repository import worktree
 from loop.repository.worktree import Worktree
 from loop.timing.readiness import hold_device
 from loop.workers.bench import Bench
@@ -204,7 +212,7 @@ class Bisection:
             left_out=self.left_out,
             workloads=tuple(dict.fromkeys(workload.name for workload in prober.workloads)),
             checks=prober.checks_made,
-            difference="\n".join(reading.read_patch(self.line.folder, *ends) for ends in changes),
+            difference="\n".join(worktree.read_patch(self.line.folder, *ends) for ends in changes),
         )
 
 

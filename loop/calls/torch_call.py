@@ -12,15 +12,14 @@ from torch import Tensor
 from torch.cuda import CUDAGraph, synchronize
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from loop.calls import torch_side
+from loop.calls import callee
 from loop.calls.call import Call, FunctionTerms, Refused, elements_spanned
-from loop.calls.callee import Callee, outputs_by_path, overwrite_result
+from loop.calls.callee import TORCH_DTYPES, Callee, bytes_of, outputs_by_path, overwrite_result
 from loop.calls.cuda.driver import Stream
 from loop.calls.cuda.stage import LEFT_WORK, DevicePlaces, DeviceStage, Stopwatch, the_device
 from loop.calls.invocation import HostStage, Places, Prepared, Run, Stage, TimedCalls, Windows
 from loop.calls.memory import LARGEST, Guard, Memory, draw_guard, guard_zone_bytes
 from loop.calls.own_modules import search_folder
-from loop.calls.torch_side import TORCH_DTYPES, bytes_of
 from loop.model.dtypes import Device
 
 NAMES = "empty empty_like empty_strided new_empty new_empty_strided zeros zeros_like new_zeros ones ones_like"
@@ -138,12 +137,12 @@ class Importable:
         self.device, self.terms = device, terms
         if terms.folder:
             search_folder(terms.folder)
-        self.function = torch_side.find_function(terms.python)
+        self.function = callee.find_function(terms.python)
         if terms.folder:
-            module = torch_side.import_module(terms.python.partition(":")[0])
+            module = callee.import_module(terms.python.partition(":")[0])
             if not os.path.realpath(module.__file__ or "").startswith(os.path.realpath(terms.folder) + os.sep):
                 raise Refused(f"{module.__name__} is not what was built, but {module.__file__}")
-        self.arguments = torch_side.find_function(terms.arguments) if terms.arguments else None
+        self.arguments = callee.find_function(terms.arguments) if terms.arguments else None
 
     def prepare(self, call: Call, layout: str = "contiguous") -> "TensorCall":
         callee = Callee(self.function, self.arguments, self.terms, call, self.device)

@@ -17,8 +17,8 @@ try:
     import typer
 
     from loop.base.errors import ExitCode, LoopError, MachineFailure, Stopped, UsageError
-    from loop.base.interrupts import SIGNALS, raise_if_signalled, store_signal_number
     from loop.base.places import make_folder_variables_absolute
+    from loop.base.processes import SIGNALS, raise_if_signalled, store_signal_number
     from loop.cli import commands
     from loop.cli.command import ALL, build_app, screen_for
     from loop.report.screen import open_streams
@@ -66,9 +66,9 @@ def _run_command_line() -> None:
         from loop.base.processes import end_children_at_exit
 
         end_children_at_exit()
-        from loop.machine import gpus
+        from loop.machine import machine
 
-        gpus.start_driver_query()  # The GPU driver answers while we import.
+        machine.start_driver_query()  # The GPU driver answers while we import.
     try:
         if not _json_options():
             app()

@@ -182,7 +182,7 @@ class Command:
         `as_json`. For its parameter `request`, a dataclass is made of the values that are its fields. `work`
         returns an exit code (None: 0) if it printed by itself, else a result to print, or result and exit code."""
         from loop.base.places import MANIFEST
-        from loop.library.project import BUNDLED_TARGET
+        from loop.library.definitions import BUNDLED_TARGET
 
         as_json, target = bool(values.get("json")), values.get("target")
         screen = screen or screen_for(as_json=bool(as_json or values.get("events")))

@@ -28,7 +28,7 @@ from loop.jobs.folder import STDERR, STDOUT, Job, JobFolder, create_job, read_te
 from loop.jobs.ssh import Connection, JobState, SentJob, Unreachable, retry_unreachable
 from loop.learning.next_plan import sessions_needed
 from loop.library import trust
-from loop.library.project import Project, find_project
+from loop.library.definitions import Project, find_project
 from loop.library.rates import rates
 from loop.model.base import Printed
 from loop.model.dtypes import Device
@@ -36,9 +36,9 @@ from loop.model.record import JobRun
 from loop.money import decisions
 from loop.report import format as say
 from loop.report.screen import Screen
-from loop.repository.reading import fetch_session_branches, git_config_to_send, list_files_to_send, root_of
+from loop.repository.worktree import fetch_session_branches, git_config_to_send, list_files_to_send, root_of
 from loop.steps.setting import ask_for_session_trust, trusted_setting
-from loop.store import index, sessions
+from loop.store import sessions
 from loop.store.sessions import HEAD, SessionFolder
 
 POLL_S = 0.5  # Seconds between two polls of a job. A poll takes 23 ms of the other machine.
@@ -199,7 +199,7 @@ def keep_or_stop_machine(
         screen.say(f"{name} costs {machine.cost_text} while it runs:")
         # Cost of a stop and hours between sessions are measured by the local sessions on the same device.
         device: Device = SessionFolder(session_folders[-1]).head().device if session_folders else "cuda"
-        rows = index.rows(Path(sent.sessions), last=index.RECENT_SESSIONS)
+        rows = sessions.rows(Path(sent.sessions), last=sessions.RECENT_SESSIONS)
         measured = [row for row in rows if not row.recorded and row.device == device]
         card = rates(find_project(Path(sent.project) if sent.project else None, Path.cwd()))
         stop_cost = decisions.measured_stop(measured, device, card, rate_usd)

@@ -15,7 +15,7 @@ from loop.base.errors import Complaint, DefinitionError, ExitCode, Failed, Usage
 from loop.base.places import PACKAGE
 from loop.cli.command import ALL
 from loop.library import definitions, targets
-from loop.library.project import find_project
+from loop.library.definitions import find_project
 from loop.library.rates import INHERITED_FIELDS, rates
 from loop.model.base import Model, Printed
 from loop.model.history import History
@@ -28,7 +28,7 @@ from loop.session.closing import ExportedSession
 from loop.session.opening import check_pattern, check_plan
 from loop.session.recorded import read_histories
 from loop.steps.setting import read_setting
-from loop.store import index
+from loop.store import sessions
 
 SCHEMAS: dict[str, type[Model]] = {
     "pattern": Pattern,
@@ -81,7 +81,7 @@ def list_patterns(words: Sequence[str], target: Path | None, screen: Screen) -> 
     names = list(patterns)
     if words:
         texts: dict[str, str] = {}
-        recent_rows = index.rows(here.sessions, last=SEARCHED_SESSIONS)
+        recent_rows = sessions.rows(here.sessions, last=SEARCHED_SESSIONS)
         recent_failures = [failure for row in recent_rows for failure in row.failures]
         for name, pattern in patterns.items():
             parts = [name, pattern.title, pattern.problem, *pattern.use_when]

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from loop.base.errors import LoopError, UsageError, WorkFailed
 from loop.base.locks import is_locked
 from loop.learning.comparison import LETTERS, ComparedSession, SessionComparison, compare
-from loop.library.project import find_project
+from loop.library.definitions import find_project
 from loop.library.rates import rates
 from loop.model.base import Model, Printed
 from loop.model.change import DecisionOutput, hosts_of
@@ -25,7 +25,7 @@ from loop.session import closing, recorded
 from loop.session.drive import charges_so_far
 from loop.session.next_session import NextSession, propose_next
 from loop.steps.setting import read_setting
-from loop.store import index, sessions
+from loop.store import sessions
 from loop.store.journal import finished_steps, open_step
 
 MOST_WAITING = 10  # Most waiting sessions that are listed, newest first.
@@ -162,7 +162,7 @@ def gather_status(target: Path | None, now: datetime.datetime | None = None) -> 
     now = now or datetime.datetime.now(datetime.UTC)
     here = find_project(target, Path.cwd())
     card = rates(here)
-    entries = index.entries(here.sessions)
+    entries = sessions.entries(here.sessions)
     rows = [entry.row for entry in entries if entry.row is not None and not entry.row.recorded]
     unfinished = [row for row in rows if row.status in (None, *RESUMABLE)]
     running_ids = {row.id for row in unfinished if is_locked(here.sessions / row.id / sessions.LOCK)}
@@ -180,7 +180,7 @@ def gather_status(target: Path | None, now: datetime.datetime | None = None) -> 
         at=now,
         running=tuple(running),
         waiting=tuple(WaitingSession.read(row, here.sessions, card) for row in reversed(waiting[-MOST_WAITING:])),
-        left=tuple(entry.problem for entry in entries if entry.problem)[: index.MAX_NAMED],
+        left=tuple(entry.problem for entry in entries if entry.problem)[: sessions.MAX_NAMED],
         sessions=len(rows),
         usd=sum(row.usd for row in rows) + sum(session.usd for session in running),
         last=rows[-1].id if rows else "none",
@@ -214,7 +214,7 @@ class SessionLine(Model):
     """What is wrong with the folder; empty: nothing."""
 
     @classmethod
-    def from_entry(cls, entry: index.IndexEntry, root: Path) -> "SessionLine":
+    def from_entry(cls, entry: sessions.IndexEntry, root: Path) -> "SessionLine":
         """The row of a session. `root`: the folder of all sessions."""
         row, results = entry.row, dict[str, Any]()
         if row is None:
@@ -253,7 +253,7 @@ class SessionList(Printed):
 def list_sessions(target: Path | None) -> SessionList:
     """All sessions of a project, oldest first; without results where a session has not ended or is damaged."""
     root = find_project(target, Path.cwd()).sessions
-    return SessionList(sessions=tuple(SessionLine.from_entry(entry, root) for entry in index.entries(root)))
+    return SessionList(sessions=tuple(SessionLine.from_entry(entry, root) for entry in sessions.entries(root)))
 
 
 def show_session(name: str, target: Path | None) -> recorded.ShownSession | recorded.ShownRecorded:
@@ -275,7 +275,7 @@ def compare_sessions(names: Sequence[str], target: Path | None) -> SessionCompar
     compared = list[ComparedSession]()
     for name in names:
         folder = sessions.find_session(root, name)
-        row, problem = index.compute_row(folder.path)
+        row, problem = sessions.compute_row(folder.path)
         if row is None:
             raise WorkFailed(problem, hint=f"move {folder.path} aside")
         head, record = folder.head(), folder.record()

@@ -34,7 +34,7 @@ from loop.formats.theirs import (
 )
 from loop.library import trust
 from loop.library.definitions import name_hint
-from loop.machine.gpus import detect_gpus
+from loop.machine.machine import detect_gpus
 from loop.model.base import Model, Printed
 from loop.model.causes import Cause
 from loop.model.dtypes import Device

@@ -10,7 +10,7 @@ from loop.base.documents import did_you_mean, quote
 from loop.base.errors import UsageError
 from loop.base.places import config_folder, explain_foreign_access
 from loop.library.definitions import read_file
-from loop.library.hosted import HOSTS_FILE
+from loop.library.trust import HOSTS_FILE
 from loop.model.base import Model
 from loop.model.money import Price
 from loop.model.plan import Text

@@ -1,22 +1,319 @@
-"""Explain why a variant is wrong: threads, kept state, a known fault, or a rule on workloads."""
+"""Explain why a variant is wrong: threads, kept state, a known fault, or a rule on workloads.
+
+The debugging steps share the failure to examine, and a prober that asks the gate.
+"""
 
 import math
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
+from typing import cast
 
+from loop.base.errors import WorkFailed
 from loop.base.processes import Waiting
-from loop.debug.probing import HANG_S, NOTHING_WRONG, BudgetSpent, FailureProber, find_failures
+from loop.calls.call import LibraryTerms
 from loop.debug.rules import Case, RuleSearch
-from loop.gate.verify import Job, WhichCalls, verify
+from loop.gate.kernel import build_sides, usual_dtype
+from loop.gate.verify import Job, SideChecker, WhichCalls, verify
 from loop.machine.machine import cores
-from loop.model.output import DebugOutput, Explanation
-from loop.model.target import Scalar
-from loop.model.workloads import count_operations, is_supported
+from loop.model.dtypes import Layout
+from loop.model.measurement import Check, VariantChecks
+from loop.model.output import (
+    ChecksOutput,
+    ComponentChecks,
+    DebugOutput,
+    Explanation,
+    ProbeOutcome,
+    Smallest,
+    outputs_of,
+)
+from loop.model.target import Scalar, Signature, Workload
+from loop.model.workloads import (
+    count_operations,
+    expand_sets,
+    explain_unsupported,
+    format_entry,
+    is_supported,
+    make_entry,
+    make_workload,
+)
 from loop.report.findings import describe_location
 from loop.steps.context import Context, NoArguments, Result, RunningAction
+from loop.workers.bench import KeptWorker, Side
+
+HANG_S = 5.0  # Seconds after which a probe counts as hung; small workloads take milliseconds.
+MOST_PROBES = 200  # Most workloads that one search tries.
+MIN_ERRORS = 8  # Fewest wrong elements that show a pattern.
+NOTHING_WRONG = "no variant failed a check: no cause to look for"
+Fails = Callable[[Case], Waiting[bool]]
+"""Tries a case, and returns whether the variant fails on it."""
+
+
+def failure_kind(check: Check) -> str:
+    """The kind of a check's failure, as in `wrong`, `hung` or `refused: error 3`; empty if it passed.
+    Failures of one kind count as one fault: a shape that the variant refuses is no smaller form of a
+    wrong output. `inexact`: it failed although every element is within the tolerance."""
+    if check.passed:
+        return ""
+    if check.status == "wrong":
+        return "wrong" if check.wrong else "inexact"
+    code = check.fault.code if check.fault else ""
+    return ": ".join(filter(None, (check.status, code or check.cause)))
+
+
+class BudgetSpent(Exception):
+    """The budget of a search is used up."""
+
+
+class FailureProber:
+    """The most frequent kind of failure of a wrong variant. Asks the gate whether the variant fails alike on other
+    workloads, and caches every answer."""
+
+    def __init__(self, context: Context, side: Side, deadline: float) -> None:
+        """`side`: at least one check of this build in this session failed; `deadline`: on the monotonic clock."""
+        self.bench, self.side, self.deadline = context.bench, side, deadline
+        self.signature, build = context.bench.target.signature, (side.name, side.build_id)
+        parts = [part for output in outputs_of(context.finished, ChecksOutput) for part in output.variants]
+        own_parts = [part for part in parts if (part.variant, part.build_id) == build]
+        self.checks = [check for part in own_parts for check in part.checks]
+        """All checks of the variant in this session, in the order of the verifications."""
+        kinds = [failure_kind(check) for check in self.checks if not check.passed]
+        self.kind = max(kinds, key=kinds.count)  # The kind of failure, by `failure_kind`.
+        self.failures = [check for check in self.checks if failure_kind(check) == self.kind]
+        """Checks that show this kind of failure, in the order in which they were made."""
+
+        def unevenness(check: Check) -> tuple[bool, bool, bool, float, int]:
+            """Sort key: contiguous inputs first, then normal values, several and about half wrong, many in all."""
+            wrong_share = check.wrong / check.total if check.total else 1.0
+            kinds = check.inputs != "contiguous", check.workload.values != "normal", check.wrong < MIN_ERRORS
+            return *kinds, abs(wrong_share - 0.5), -check.total
+
+        by_size = sorted(self.failures, key=lambda check: math.prod(check.workload.sizes.values()))
+        self.start_check = min(by_size, key=lambda check: check.inputs != "contiguous")
+        """The smallest check with this kind of failure, where a search begins."""
+        self.clearest_check = min(self.failures, key=unevenness)
+        """The check with the most even split of right and wrong elements: it shows their pattern best."""
+        self.seed = self.start_check.workload.base_seed  # Base seed of all probes.
+        self.outcomes: dict[frozenset[tuple[str, Scalar]], ProbeOutcome] = {}
+        """Case and shift of its seed to the gate's answer."""
+        self.probe_count = 0
+        self._checker = SideChecker(Job(side, (), call_limit_s=HANG_S), KeptWorker(self.bench, side))
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether the budget is used up: no further probe may be made."""
+        return self.probe_count >= MOST_PROBES or time.monotonic() > self.deadline
+
+    def classify(self, check: Check) -> ProbeOutcome:
+        """`fails`: the check shows this kind of failure; `other`: another kind; or `passes`."""
+        kind = failure_kind(check)
+        return "passes" if not kind else "fails" if kind == self.kind else "other"
+
+    def begin_process(self, threads: int | None = None) -> None:
+        """Make later calls in a new process with this many threads; None: as in verification."""
+        self.close()
+        side = replace(self.side, threads=threads) if threads else self.side
+        self._checker = SideChecker(Job(side, (), call_limit_s=HANG_S), KeptWorker(self.bench, side))
+
+    def close(self) -> None:
+        """End the worker process; the next probe starts a fresh one."""
+        self._checker.worker.close()
+
+    def build_workload(self, case: Case, seed_shift: int = 0) -> Workload:
+        """The workload of a case, with the failure's type, and its seed plus `seed_shift`."""
+        entry = {name: value for name, value in case.items() if name != "inputs" and value != "none"}
+        return make_workload(self.bench.target, entry, self.start_check.workload.dtype, self.seed + seed_shift)
+
+    def ask_gate(self, case: Case, seed_shift: int = 0) -> Waiting[ProbeOutcome]:
+        """The gate's answer on a case, cached. Raises BudgetSpent if the budget is used up."""
+        key = frozenset({**case, "shift": seed_shift}.items())
+        if key not in self.outcomes:
+            if self.is_spent:
+                raise BudgetSpent
+            self.outcomes[key] = self.classify((yield from self.check(case, seed_shift)))
+        return self.outcomes[key]
+
+    def check(self, case: Case, seed_shift: int = 0) -> Waiting[Check]:
+        """Check a case now, without the cache or the budget. A size that the variant, the generator or the
+        reference does not take gives a check with status `refused`."""
+        workload = self.build_workload(case, seed_shift)
+        layout, why = cast(Layout, case.get("inputs", "contiguous")), explain_unsupported(self.side, workload)
+        self.probe_count += 1
+        check = Check(workload=workload, inputs=layout, status="refused", message=why)
+        if not why:
+            try:
+                yield from self.bench.prepare_answer(workload)
+                check = yield from self._checker.make_check(workload, layout)
+            except WorkFailed as failed:
+                check = check.model_copy(update={"message": failed.message})
+            yield from self.bench.discard_answer(workload)
+        self.failures += [check] if self.classify(check) == "fails" else []
+        return check
+
+    def find_wrong_calls(self, check: Check, threads: int | None) -> Waiting[WhichCalls]:
+        """Repeat a check in a new process: which of its calls are wrong. `all` if they give no output, or outputs
+        that are wrong together. `threads`: as for `begin_process`. Raises BudgetSpent, also if a call hangs."""
+        if self.is_spent:
+            raise BudgetSpent
+        self.begin_process(threads)
+        try:
+            repeat = yield from self._checker.make_check(check.workload, check.inputs)
+        except WorkFailed:
+            return "all"
+        if repeat.status == "hung":
+            raise BudgetSpent
+        which = {calls.which for calls in self._checker.wrong_calls.values()} - {"none"}
+        return "none" if repeat.passed else (*which, "all")[0]
+
+
+def find_failures(context: Context) -> Waiting[list[FailureProber]]:
+    """A prober for each variant that this session's last checks found wrong; none if a control
+    failed. Raises LoopError if a source was edited after it was checked."""
+    last_by_action = {record.action: record for record in context.finished if record.output}
+    wrong: list[VariantChecks] = []
+    for output in outputs_of(last_by_action.values(), ChecksOutput):
+        # Where the control is wrong, the checks prove nothing.
+        if output.control is None or not output.control.first_failure:
+            wrong += [checks for checks in output.variants if checks.first_failure]
+    side_by_name, _ = yield from build_sides(context, [checks.variant for checks in wrong])
+    probers, share_s = [], context.budget_s / max(len(wrong), 1)
+    for number, checks in enumerate(wrong, 1):
+        side = side_by_name.get(checks.variant)
+        if side is None or side.build_id != checks.build_id:
+            problem = "was edited after it was checked" if side else "no longer compiles"
+            raise WorkFailed(f"{checks.variant} {problem}", hint="run the session again")
+        probers.append(FailureProber(context, side, time.monotonic() + number * share_s))
+    return probers
+
+
+def smallest(context: Context, arguments: NoArguments) -> RunningAction[DebugOutput]:
+    """Find the smallest workload on which each wrong variant fails, as checked by the gate.
+    The step passes whatever it finds."""
+    answers, texts = list[Smallest](), list[str]()
+    for prober in (yield from find_failures(context)):
+        with closing(prober):
+            answer = yield from _find_smallest(prober)
+        answers.append(answer)
+        ending = "no smaller one fails" if answer.minimal else "the budget ended the search"
+        note = answer.note or f"{answer.probes} smaller tried, {ending}"
+        texts.append(f"{prober.side.name} fails on {answer.check.workload.name} ({note})")
+    message = "; ".join(texts) or NOTHING_WRONG
+    return Result(DebugOutput(ok=True, message=message, smallest=tuple(answers)), idle=not answers)
+
+
+def _find_smallest(prober: FailureProber) -> Waiting[Smallest]:
+    """Shrink the failing workload, then confirm in a fresh process that the smallest one fails."""
+
+    def fails(case: Case) -> Waiting[bool]:
+        """Whether the variant fails on this case; False without time."""
+        return not prober.is_spent and (yield from prober.ask_gate(case)) == "fails"
+
+    start = prober.start_check
+    layout = {} if start.inputs == "contiguous" else {"inputs": start.inputs}
+    case: Case = {**make_entry(prober.signature, start.workload), **layout}
+    case = yield from shrink(case, prober.signature, fails)
+    is_minimal, probes, note = not prober.is_spent, prober.probe_count, ""
+    prober.close()
+    check = yield from prober.check(case)
+    if prober.classify(check) != "fails":
+        is_smaller, check = check.workload.name != start.workload.name, start
+        note = f"{'smaller ones fail' if is_smaller else 'it fails'} at times, or only after other calls"
+    return Smallest(
+        variant=prober.side.name,
+        check=check,
+        words="" if note else format_entry(make_entry(prober.signature, check.workload)),
+        seed=prober.seed,
+        probes=probes,
+        minimal=is_minimal and not note,
+        note=note,
+    )
+
+
+def shrink(case: Case, signature: Signature, fails: Fails) -> Waiting[Case]:
+    """Drop special values, layout and attributes, then lower each dimension; repeat until nothing changes.
+    Dimensions that share a shorthand are first lowered together. Returns the last case for which `fails` returned
+    True, else `case`; without shorthands."""
+    # A shorthand stands for its dimensions.
+    current: Case = {part: case[name] for name in case for part in signature.shorthand.get(name, (name,))}
+    previous: Case = {}
+    while current != previous:
+        previous = current
+        for key in previous:
+            if key not in (*signature.dimensions, "dtype"):
+                without_key = {name: value for name, value in current.items() if name != key}
+                current = without_key if (yield from fails(without_key)) else current
+        for names in signature.shorthand.values():
+            if len({current[name] for name in names}) == 1:
+                current = yield from _lower(current, names, fails)
+        for name in sorted(signature.dimensions, key=lambda name: -int(current[name])):
+            current = yield from _lower(current, (name,), fails)
+    return current
+
+
+def _lower(case: Case, names: Iterable[str], fails: Fails) -> Waiting[Case]:
+    """Lower dimensions to one common size, as far as the case still fails; returns the smallest
+    that failed, or `case`. Doubles the size from 1, because small sizes are quick. Then bisection
+    finds a failing size whose predecessor does not fail."""
+    low, high, size = 0, max(int(case[name]) for name in names), 1
+    while high - low > 1:
+        smaller = {**case, **dict.fromkeys(names, size)}
+        if (yield from fails(smaller)):
+            case, high = smaller, size
+        else:
+            low = size
+        size = 2 * low if 0 < 2 * low < high else (low + high) // 2
+    return case
+
+
+def components(context: Context, arguments: NoArguments) -> RunningAction[DebugOutput]:
+    """Verify each component of the wrong variants, to find the one with the fault.
+    The step passes whatever it finds."""
+    checked, unchecked_parts = list[ComponentChecks](), list[str]()
+    for prober in (yield from find_failures(context)):
+        parts, reasons = yield from check_components(context, prober.side)
+        checked += parts
+        unchecked_parts += reasons
+    texts = [f"{part.component} of {part.variant} {part.outcome}" for part in checked]
+    output = DebugOutput(
+        ok=True,
+        message="; ".join(texts + unchecked_parts) or NOTHING_WRONG,
+        not_exercised=tuple(unchecked_parts),
+        components=tuple(checked),
+        wrong=tuple(part.component for part in checked if part.checks.first_failure),
+    )
+    return Result(output, idle=not checked)
+
+
+def check_components(context: Context, side: Side) -> Waiting[tuple[list[ComponentChecks], list[str]]]:
+    """The checks of a variant's components, and sentences on those that could not be verified. A component with
+    flags is a build of its own. One without a signature of its own computes the whole result: it is left out after
+    another one failed."""
+    bench, checked, dtype = context.bench, list[ComponentChecks](), usual_dtype(context.bench, side)
+    components = {name: part for name, part in bench.target.components.items() if side.name in part.variants}
+    unchecked_parts = [] if components else [f"target.yaml names no components of {side.name}"]
+    for name, component in components.items():
+        if component.signature is None and any(part.checks.first_failure for part in checked):
+            continue
+        component_side = side
+        if component.flags:
+            sides, failed = yield from build_sides(context, [side.name], component.flags)
+            if failed:
+                reason = f"no build with {' '.join(component.flags)}: {failed[0].message}"
+                unchecked_parts.append(f"{name} of {side.name}: {reason}")
+                continue
+            component_side = sides[side.name]
+        assert isinstance(component_side.terms, LibraryTerms)
+        terms = component_side.terms.replace(entry=component.entry_in(side.name))
+        component_bench = bench.copy_for_component(component)
+        target = component_bench.target
+        workloads = expand_sets(target, target.workloads, dtype, context.task.seed)
+        component_side = component_side.copy_as(f"{side.name} {name}", terms=terms)
+        (checks,) = yield from verify(component_bench, [Job(component_side, workloads, layouts=False)])
+        checked.append(ComponentChecks(component=name, variant=side.name, title=component.title, checks=checks))
+    return checked, unchecked_parts
+
 
 REPEATS = 4  # Fresh processes that repeat the calls on all threads, to show a data race.
 MAX_ELEMENTS = 1 << 20

@@ -14,7 +14,7 @@ from loop.base.places import MANIFEST, tasks_folder
 from loop.formats import flashinfer, gpumode, kernelbench
 from loop.formats.model import ForeignTask, Inspected, TargetDraft, find_hindrances
 from loop.library import trust as origin
-from loop.machine.gpus import detect_gpus
+from loop.machine.machine import detect_gpus
 from loop.model.measurement import BASELINE
 from loop.report.screen import Screen, table_lines, terminal_columns
 

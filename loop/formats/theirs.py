@@ -259,7 +259,7 @@ SETTINGS = json.loads({settings!r})
 '''
 KERNELBENCH = """
 
-from loop.calls.torch_side import import_file
+from loop.calls.callee import import_file
 
 
 class ModelNew(functions.erring_class(import_file({task!r}).Model, SETTINGS)):

@@ -21,8 +21,7 @@ from loop.gate.model import (
 )
 from loop.gate.verify import Job, verify
 from loop.machine import machine
-from loop.machine.gpus import detect_gpus
-from loop.machine.machine import cores
+from loop.machine.machine import cores, detect_gpus
 from loop.model.base import Model
 from loop.model.dtypes import Device
 from loop.model.plan import Text

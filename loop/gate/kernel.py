@@ -24,8 +24,7 @@ from loop.gate.model import BuildOutput, LoadOutput, ShareOutput, SourcesOutput
 from loop.gate.verify import MOST_HUNG, Job, TimeAllowance, group_by_name, merge_checks, workload_key
 from loop.gate.verify import verify as verify_sides
 from loop.jobs.folder import JobFolder
-from loop.library.definitions import read_file
-from loop.library.project import Project
+from loop.library.definitions import Project, read_file
 from loop.library.targets import source_files
 from loop.library.trust import read_origin
 from loop.machine.machine import cores
@@ -38,11 +37,18 @@ from loop.model.record import KnownGood, SessionHead
 from loop.model.target import CAbiVariant, Target, Workload
 from loop.model.workloads import count_operations, evaluate_work, expand_sets, explain_unsupported
 from loop.report import format as say
-from loop.repository.reading import export_commit
-from loop.steps.context import Context, NoArguments, Result, RunningAction
-from loop.steps.reused_results import ResultLifetime, dependency_hash, reuse_result
+from loop.repository.worktree import export_commit
+from loop.steps.context import (
+    Context,
+    NoArguments,
+    Result,
+    ResultLifetime,
+    RunningAction,
+    dependency_hash,
+    reuse_result,
+)
 from loop.steps.spread import Part, output_of_job, run_jobs
-from loop.store import index
+from loop.store import sessions
 from loop.store.sessions import earlier_sessions
 from loop.workers.bench import UNJUDGED_HINT, Bench, Fitting, Side, fit_workloads
 from loop.workers.program import START_LIMIT_S, WorkerLost
@@ -700,7 +706,7 @@ def find_known_good(root: Path, head: SessionHead) -> dict[str, KnownGood]:
     the present session. The earlier one may have used other workloads, so callers verify the build again before
     timing."""
     builds: dict[str, KnownGood] = {}
-    wrong_build_keys = index.wrong_builds(index.rows(root, target=head.target))
+    wrong_build_keys = sessions.wrong_builds(sessions.rows(root, target=head.target))
     for folder, _, steps in earlier_sessions(root, head, hardware_key):
         try:
             record = folder.record()

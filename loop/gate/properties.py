@@ -13,8 +13,7 @@ from loop.model.measurement import PropertyCheck
 from loop.model.target import Workload
 from loop.model.workloads import count_operations, explain_unsupported, is_supported
 from loop.report import format as say
-from loop.steps.context import Context, Result, RunningAction
-from loop.steps.reused_results import ResultLifetime, dependency_hash, reuse_result
+from loop.steps.context import Context, Result, ResultLifetime, RunningAction, dependency_hash, reuse_result
 from loop.workers.bench import Bench, KeptWorker, Side
 from loop.workers.judge_messages import AdvanceProperty
 from loop.workers.messages import Compute

@@ -27,8 +27,7 @@ from loop.model.output import (
 from loop.model.target import CAbiVariant, Workload
 from loop.model.workloads import count_operations, format_entry, is_supported, make_entry
 from loop.report.format import listed_words
-from loop.steps.context import Context, Result, RunningAction
-from loop.steps.reused_results import ResultLifetime, dependency_hash, reuse_result
+from loop.steps.context import Context, Result, ResultLifetime, RunningAction, dependency_hash, reuse_result
 from loop.workers.bench import Bench, Side
 from loop.workers.messages import Observe
 from loop.workers.program import START_LIMIT_S, WorkerLost

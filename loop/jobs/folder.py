@@ -34,8 +34,7 @@ from loop.base.errors import ExitCode, UsageError, WorkFailed
 from loop.base.locks import boot_id
 from loop.base.places import JOBS, state_folder
 from loop.base.processes import process_name
-from loop.machine.gpus import detect_gpus
-from loop.machine.machine import installed_version, processor_identity
+from loop.machine.machine import detect_gpus, installed_version, processor_identity
 from loop.model.base import Model
 from loop.model.record import JobRun, State, Where
 

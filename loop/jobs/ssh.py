@@ -30,10 +30,9 @@ from loop.cloud.hosts import Host, find_host, hosts_path, read_hosts
 from loop.jobs import folder as job_files
 from loop.jobs.executor import MIN_FREE_BYTES, OWN_SESSION, Slot
 from loop.jobs.folder import JobFolder
-from loop.library.hosted import HOSTS_FILE, SENDER_VARIABLE, Sender
-from loop.library.project import Project
-from loop.library.trust import definition_hash
-from loop.machine.gpus import VISIBLE_VARIABLE
+from loop.library.definitions import Project
+from loop.library.trust import HOSTS_FILE, SENDER_VARIABLE, Sender, definition_hash
+from loop.machine.machine import VISIBLE_VARIABLE
 from loop.model.base import Model
 from loop.model.record import Where
 from loop.store.sessions import import_session

@@ -6,10 +6,10 @@ from functools import cached_property
 
 from loop.base.errors import LoopError
 from loop.learning.prediction import FACTOR_BY_FACT
-from loop.library.project import Project
+from loop.library.definitions import Project
 from loop.model.index import FailureSeen, SessionRow
 from loop.model.record import Finished, SessionHead, latest_attempts
-from loop.store import index
+from loop.store import sessions
 from loop.store.fingerprints import fingerprints_of_step
 
 SEARCHED_SESSIONS = 2000  # Number of latest sessions that are searched when a step has failed.
@@ -83,7 +83,7 @@ class FailureHistory:
     @cached_property
     def rows(self) -> list[SessionRow]:
         """The latest sessions before this one, oldest first, without imported ones."""
-        rows = index.rows(self.project.sessions, last=SEARCHED_SESSIONS)
+        rows = sessions.rows(self.project.sessions, last=SEARCHED_SESSIONS)
         return [row for row in rows if not row.recorded and row.id < self.head.id]  # `recorded`: from before loop.
 
     def describe_failures(self, record: Finished) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from loop.model.index import Judgement, SessionRow
 from loop.model.record import RESUMABLE, SessionHead
 from loop.profile.actions import SUFFICIENT_RATIO
 from loop.report import format as say
-from loop.store import index
+from loop.store import sessions
 from loop.store.sessions import list_sessions
 
 ALL_RIGHT = "every variant was judged on every set of workloads, on these files, and every output was right"
@@ -94,7 +94,7 @@ def sessions_needed(root: Path) -> set[str]:
     for head in last_head_by_key.values():
         session_ids |= {head.id, *(good.session for good in find_known_good(root, head).values())}
     for target in {head.target for head in last_head_by_key.values()}:
-        rows = index.rows(root, target=target)
+        rows = sessions.rows(root, target=target)
         judgements = [judgement for row in rows for judgement in row.judged]
         workloads = {check.partition(", ")[0] for judgement in judgements for check in judgement.wrong}
         # The target is not read here: no workload counts as removed, and no files as the current ones.
@@ -242,7 +242,7 @@ def propose_sessions(rows: Sequence[SessionRow], state: TargetState) -> tuple[Id
 def _ideas_for_wrong(rows: Sequence[SessionRow], state: TargetState) -> Iterator[Idea]:
     """For each wrong variant: edit it, revert the blamed commit, or bisect for that commit. The
     session repeats the failed check, until the check passes on changed files."""
-    wrong_build_ids = index.wrong_builds(rows)
+    wrong_build_ids = sessions.wrong_builds(rows)
     for variant, failures in state.failures_by_variant(rows).items():
         failed_row, why = failures[0].row, (wrong_sentence(failures),)
         right_rows = [row for row in rows if variant in row.right and row.commit]

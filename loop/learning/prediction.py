@@ -22,7 +22,7 @@ from loop.money.bill import charged_rates, hourly_usd, rate_for_gpu
 from loop.report import format as say
 from loop.report.markdown import Table, drop_empty_columns
 from loop.steps.setting import Setting
-from loop.store import index
+from loop.store import sessions
 
 FACTOR_BY_FACT = {"processor": 0.5, "gpu": 0.25, "driver": 0.5, "cuda": 0.5, "torch": 0.5, "compiler": 0.5}
 """Fields of `Environment`, each with the factor on a run's weight if the field differs."""
@@ -181,7 +181,7 @@ def prediction_table(record: SessionRecord, finished: Sequence[Finished]) -> Tab
     for run, name in dict.fromkeys((step.run, step.pattern) for step in steps):
         planned = record.head.plan.find_pattern(name)
         run_steps = [step for step in steps if (step.run, step.pattern) == (run, name)]
-        is_complete = len(run_steps) == len(planned.pattern.steps) and not index.was_cut_short(run_steps)
+        is_complete = len(run_steps) == len(planned.pattern.steps) and not sessions.was_cut_short(run_steps)
         if is_complete and planned.low_s is not None and planned.high_s is not None:
             seconds = sum(step.seconds for step in run_steps)
             add_row(name, planned.seconds, (planned.low_s, planned.high_s), seconds, say.seconds)
@@ -190,9 +190,9 @@ def prediction_table(record: SessionRecord, finished: Sequence[Finished]) -> Tab
 
 def with_prediction(head: SessionHead, setting: Setting) -> SessionHead:
     """The session's head, with the predicted time of each pattern and the time and cost of its plan."""
-    rows = index.rows(setting.project.sessions, last=index.RECENT_SESSIONS)
+    rows = sessions.rows(setting.project.sessions, last=sessions.RECENT_SESSIONS)
     rows = [row for row in rows if not row.recorded]
-    session, plan, card = index.session_row(head, None, ()), head.plan, rates(setting.project)
+    session, plan, card = sessions.session_row(head, None, ()), head.plan, rates(setting.project)
     ai_rate = card.find_rate(card.ai)
     usd_per_hour = hourly_usd(card, head) + (ai_rate.usd_per_hour if ai_rate else 0.0)
     charged = charged_rates(card, head.device, head.gpu)

@@ -5,9 +5,8 @@ from dataclasses import replace
 from loop.base.documents import complain, load_yaml, parse
 from loop.base.errors import DefinitionError
 from loop.base.places import shipped
-from loop.library.definitions import ParsedFile, read_file
-from loop.library.hosted import HOSTS_FILE, read_sender
-from loop.library.project import Project
+from loop.library.definitions import ParsedFile, Project, read_file
+from loop.library.trust import HOSTS_FILE, read_sender
 from loop.model.money import Rate, RateCard
 
 RESOURCES_BY_FIELD = {"gpu": ("gpu",), "waiting": ("engineer", "ai"), "ai": ("ai",)}

@@ -10,8 +10,7 @@ from typing import Any
 from loop.base.documents import Document, Place, complain, did_you_mean, hash_files
 from loop.base.errors import Complaint, DefinitionError
 from loop.base.expressions import ExpressionError
-from loop.library.definitions import ParsedFile, check_expression, read_file
-from loop.library.project import Project
+from loop.library.definitions import ParsedFile, Project, check_expression, read_file
 from loop.model.dtypes import is_floating
 from loop.model.measurement import BASELINE
 from loop.model.target import (

@@ -2,9 +2,12 @@
 
 `loop trust` shows one line per program, compiler with flags, Python function and template. The hash of
 these lines is stored. Edits of workloads, tolerances and kernel sources do not change it. Commands of a
-stored session need trust too, unless trusted definitions name them or this user began the session.
+stored session need trust too, unless trusted definitions name them or this user began the session. A
+command that is sent to another machine carries what its sender says of price, target folder and trust.
 """
 
+import datetime
+import os
 import shlex
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -13,13 +16,12 @@ from pydantic import RootModel, ValidationError
 
 from loop.base import places
 from loop.base.documents import content_hash, sums
-from loop.base.errors import LoopError, Untrusted, WorkFailed, remark_once
+from loop.base.errors import LoopError, Untrusted, UsageError, WorkFailed, remark_once
 from loop.base.locks import locked
 from loop.base.places import state_folder, tasks_folder
-from loop.library.definitions import read_file
-from loop.library.hosted import read_sender
-from loop.library.project import BUNDLED_TARGET, Project
+from loop.library.definitions import BUNDLED_TARGET, Project, read_file
 from loop.model.base import Model
+from loop.model.money import Price
 from loop.model.plan import Pattern
 from loop.model.record import SessionHead
 from loop.model.target import CAbiVariant, PythonVariant, Target
@@ -212,3 +214,33 @@ def _command_lines(patterns: Iterable[Pattern]) -> Iterator[str]:
             if (command := step.arguments.get("run")) is not None:
                 settings = (f"{key}={value} " for key, value in step.arguments.get("environment", {}).items())
                 yield f"pattern {pattern.name}, step {step.id}: {''.join(settings)}{command}"
+
+
+HOSTS_FILE = "hosts.yaml"
+SENDER_VARIABLE = "LOOP_HOSTED"  # Environment variable with the sender's `Sender` as JSON.
+
+
+class Sender(Model):
+    """What the sending machine says of a command that it sent here."""
+
+    name: str
+    """The sender's name for this machine."""
+    target: str | None = None
+    """The target's folder on the sending machine. Sessions record it. None: the bundled target."""
+    usd_per_hour: Price | None = None
+    """Price of this machine; None: the user stated none."""
+    as_of: datetime.date
+    """Day of the price."""
+    trusted: tuple[str, ...] = ()
+    """Hashes of the definitions that the user allowed on the sending machine."""
+
+
+def read_sender() -> Sender | None:
+    """What the sender says; None for a command typed here. Raises UsageError if it is unreadable."""
+    text = os.environ.get(SENDER_VARIABLE)
+    if not text:
+        return None
+    try:
+        return Sender.model_validate_json(text)
+    except ValidationError as error:
+        raise UsageError(f"{SENDER_VARIABLE} cannot be read", hint=f"unset {SENDER_VARIABLE}") from error

@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 
 from loop.calls.call import POISON
-from loop.calls.callee import SplitStructure, rebuild_structure, split_structure
-from loop.calls.torch_side import Function
+from loop.calls.callee import Function, SplitStructure, rebuild_structure, split_structure
 from loop.mistakes.table import MISTAKES, Array, Attributes, ErringCall, Settings, err
 
 FLOATING = (torch.float32, torch.float64, torch.float16, torch.bfloat16)

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from loop.gate.model import BuildOutput
-from loop.machine.gpus import is_same_gpu_model
+from loop.machine.machine import is_same_gpu_model
 from loop.model.dtypes import Device
 from loop.model.money import AiUse, Basis, Bill, Charge, Rate, RateCard, Saving, Unmeasured
 from loop.model.output import read_output

@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from loop.base.errors import UsageError
-from loop.library.definitions import read_file
-from loop.library.project import find_project
+from loop.library.definitions import find_project, read_file
 from loop.library.rates import rates
 from loop.library.targets import read_target
-from loop.machine.gpus import detect_gpus
+from loop.machine.machine import detect_gpus
 from loop.model.base import Model, Printed
 from loop.model.index import SessionRow
 from loop.model.money import Rate
@@ -22,7 +21,7 @@ from loop.money.decisions import KeepOrStop, Options, Pivot, Waiting
 from loop.report import format as say
 from loop.report.format import RESOURCE_NAMES
 from loop.report.screen import Screen
-from loop.store import index
+from loop.store import sessions
 
 MOST_SHOWN = 30  # Most sessions in the printed table of costs; totals cover all sessions.
 SUM_DECIMALS = 9  # Decimals to which sums are rounded, so that sums of cents are exact.
@@ -139,7 +138,7 @@ class Prices(Printed):
 def show_costs(target: Path | None) -> Ledger:
     """Each session's cost, the sums and savings. A session that never closed is charged for its steps."""
     this_project = find_project(target, Path.cwd())
-    entries = index.entries(this_project.sessions)
+    entries = sessions.entries(this_project.sessions)
     card, rows = rates(this_project), []
     for row in (entry.row for entry in entries if entry.row is not None):
         if row.status is None and not row.recorded:
@@ -207,7 +206,7 @@ def keep_or_stop(
             raise UsageError(f"{option} {amount:g}: expected a number from 0 to 1e+06", hint=f"{option} 5")
     this_project = find_project(target, Path.cwd())
     card, gpu_here = rates(this_project), detect_gpus().first
-    rows = index.rows(this_project.sessions, last=index.RECENT_SESSIONS)
+    rows = sessions.rows(this_project.sessions, last=sessions.RECENT_SESSIONS)
     past_gpus = [row.environment.gpu for row in rows if row.environment.gpu and not row.recorded]
     gpu = gpu_here.name if gpu_here else next(reversed(past_gpus), None)
     rate = rate_for_gpu(card, gpu)
@@ -217,7 +216,7 @@ def keep_or_stop(
     if restart_minutes is not None:
         stop = decisions.price_restart(restart_minutes, "as given", *terms)
         return decisions.decide_keep_or_stop(idle_hours, rate.usd_per_hour, stop)
-    rows = index.rows(this_project.sessions, target=read_target(this_project).value.name)
+    rows = sessions.rows(this_project.sessions, target=read_target(this_project).value.name)
     measured = decisions.measured_stop(rows, "cuda", *terms) or decisions.measured_stop(rows, "cpu", *terms)
     if measured is None:
         hint = "say how long a restart takes: --restart-minutes 4"
@@ -229,6 +228,6 @@ def pivot(options: Path | None, target: Path | None) -> Pivot:
     """Stop rules and expected values. `options`: file of options to weigh; None: only check the stop rules."""
     choices = read_file(options, Options).value if options is not None else None
     this_project = find_project(target, Path.cwd())
-    rows = index.rows(this_project.sessions, target=read_target(this_project).value.name)  # Oldest first.
+    rows = sessions.rows(this_project.sessions, target=read_target(this_project).value.name)  # Oldest first.
     rules = decisions.check_stop_rules([row for row in rows if row.device == rows[-1].device])
     return decisions.weigh_pivot(choices, rules)

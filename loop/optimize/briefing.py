@@ -22,7 +22,7 @@ from loop.model.measurement import Measurement
 from loop.model.output import MeasureOutput, outputs_by_run, read_output
 from loop.model.profile import FACTS
 from loop.model.target import PythonVariant
-from loop.optimize import edits
+from loop.optimize import session_changes
 from loop.optimize.comparisons import CHECK_NOTE_FILE, CheckNote, compare_beforehand
 from loop.optimize.model import Brief, BriefOutput, Standing
 from loop.optimize.section import ai_use_text
@@ -121,7 +121,7 @@ def choose_focus(context: Context) -> tuple[Measurement, tuple[Standing, ...]] |
     for output in SessionChanges(context.finished).incumbent_outputs(MeasureOutput):  # The latest one counts.
         measured |= dict.fromkeys((row.variant for row in (*output.verdicts, *output.measurements)), output)
     for name, output in measured.items():
-        if name in variants and edits.may_edit_variant(bench.target, bench.folder, name):
+        if name in variants and session_changes.may_edit_variant(bench.target, bench.folder, name):
             worst |= profiling.worst_measurements(output, [name])
     # Examples and baselines only if no main variant may be edited.
     main = [timing for name, timing in worst.items() if variants[name].role == "main"]
@@ -147,7 +147,9 @@ def _write_brief(
     """Write the brief of a change as Markdown and as JSON. `focus`: the timing to be improved."""
     workshop, changes, name = workshop_of(context), SessionChanges(context.finished), focus.variant
     variant = build.buildable_variants(context.bench, [name])[name]
-    users_by_file = yield from edits.find_editable_files(context, name)  # Other variants that use the file.
+    users_by_file = yield from session_changes.find_editable_files(
+        context, name
+    )  # Other variants that use the file.
     own_files = [file for file, users in users_by_file.items() if not users]
     for change in changes.judged_changes:
         # A file that a kept change added is not among these files, which are the original target's.
@@ -181,8 +183,10 @@ def _write_brief(
         decline=f"{workshop.resume_command} --decline",
     )
     workshop.briefs_folder.mkdir(parents=True, exist_ok=True)
-    write_atomic(edits.brief_path(workshop.briefs_folder, brief), render_brief(shipped("templates"), brief))
-    write_atomic(edits.brief_path(workshop.briefs_folder, brief).with_suffix(".json"), to_json(brief))
+    write_atomic(
+        session_changes.brief_path(workshop.briefs_folder, brief), render_brief(shipped("templates"), brief)
+    )
+    write_atomic(session_changes.brief_path(workshop.briefs_folder, brief).with_suffix(".json"), to_json(brief))
     return brief
 
 
@@ -225,17 +229,17 @@ def _accept_edit(context: Context, brief: Brief, tree: Worktree) -> Result[Brief
     """Save the edit in the worktree and return it, if it may be judged; else a pause that says why not: nothing is
     edited, a file may not change, or an earlier session reverted this very edit."""
     workshop, lines_by_file, existing = workshop_of(context), tree.changed_lines(), tree.committed_files()
-    page = edits.brief_path(workshop.briefs_folder, brief)
+    page = session_changes.brief_path(workshop.briefs_folder, brief)
     if not lines_by_file:
         return _pause(brief, f"one change to {brief.variant} is asked for: {page}")
     for file in lines_by_file:
-        if not edits.may_change(file, brief.files, existing):
+        if not session_changes.may_change(file, brief.files, existing):
             why, others = f"{file} may not change", brief.shared.get(file, ())
             if others:
                 options = " ".join(f"--variant {name}" for name in (brief.variant, *others))
                 why += f": {', '.join(others)} read it too and are not judged here; {options} begins with all"
             return _pause(brief, f"{why} (brief: {page}); take that back in {brief.folder}")
-    edit = edits.save_edit(workshop, brief, tree)
+    edit = session_changes.save_edit(workshop, brief, tree)
     for reverted in brief.lost:
         if reverted.digest == edit.digest and not context.task.retries_lost_changes:
             why = f"{reverted.session}: {reverted.reason} (--again judges it anew)"
@@ -282,7 +286,7 @@ def _run_candidate(
         )
         sums.write_sealed(copy.root / ".git" / CHECK_NOTE_FILE, check_note)
         for suffix in (".md", ".json"):  # The brief, with this candidate's folder.
-            text = edits.brief_path(workshop.briefs_folder, brief).with_suffix(suffix).read_text()
+            text = session_changes.brief_path(workshop.briefs_folder, brief).with_suffix(suffix).read_text()
             write_atomic(page.with_suffix(suffix), text.replace(str(tree.root), str(copy.root)))
         while True:
             task = proposing.ProposerTask(
@@ -298,7 +302,7 @@ def _run_candidate(
             )
             runs.append((yield from proposing.run_proposer(task)))
             tree.revert(head)  # A proposer may have written to it.
-            files, left_out = edits.take_edit(brief, tree, copy, page.with_name(f"{number:04}.patch"))
+            files, left_out = session_changes.take_edit(brief, tree, copy, page.with_name(f"{number:04}.patch"))
             refusal = ""
             if files:
                 refusal = yield from compiler_errors(context, brief.variant, copy)
@@ -432,10 +436,10 @@ def offer_candidate(
     digests = {past.digest for _, past in outputs_by_run(context.finished, BriefOutput) if past.digest}
     edit = None
     for candidate in ordered:
-        proposal = edits.apply_proposal(tree, candidate, digests)
+        proposal = session_changes.apply_proposal(tree, candidate, digests)
         to_report[proposal.number] = proposal
         if proposal.ended == "edited":
-            edit = edits.save_edit(workshop, brief, tree)
+            edit = session_changes.save_edit(workshop, brief, tree)
             break
     texts = []
     for other in to_report.values():

@@ -13,7 +13,7 @@ from loop.builds.resources import is_same_build
 from loop.gate import kernel
 from loop.gate.model import BuildOutput
 from loop.library import targets
-from loop.library.project import Project
+from loop.library.definitions import Project
 from loop.library.trust import read_origin
 from loop.model.change import DecisionOutput, JudgedOutput, TriedChange
 from loop.model.output import Output, outputs_by_run
@@ -22,7 +22,7 @@ from loop.optimize.briefing import GainTerms, sum_spending
 from loop.optimize.model import BriefOutput
 from loop.optimize.session_changes import SessionChanges, change_at_hand, edited_context, workshop_of
 from loop.profile import actions as profile
-from loop.repository.reading import holds_uncommitted, root_of
+from loop.repository.worktree import holds_uncommitted, root_of
 from loop.steps.context import Context, NoArguments, Result, RunningAction
 from loop.steps.spread import output_of_job, samples_of
 from loop.timing import against_known_good

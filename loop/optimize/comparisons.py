@@ -29,8 +29,7 @@ from loop.gate.model import BuildOutput
 from loop.gate.verify import Job, TimeAllowance, verify
 from loop.jobs.folder import JobFolder
 from loop.library import targets
-from loop.library.definitions import read_file
-from loop.library.project import Project
+from loop.library.definitions import Project, read_file
 from loop.model.base import Model
 from loop.model.campaign import Proposal
 from loop.model.change import Confirmed, ConfirmOutput, Outcome, jobs_of
@@ -42,8 +41,7 @@ from loop.model.workloads import count_operations, is_supported
 from loop.optimize.model import confirmed_text
 from loop.optimize.session_changes import INCUMBENT, SessionChanges
 from loop.report import format as say
-from loop.repository.reading import export_commit
-from loop.repository.worktree import Worktree
+from loop.repository.worktree import Worktree, export_commit
 from loop.steps.context import Context, NoArguments, Result, RunningAction
 from loop.steps.spread import Part, output_of_job, run_jobs
 from loop.timing import samples, schedule

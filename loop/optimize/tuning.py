@@ -29,8 +29,8 @@ from loop.model.target import Target, Tuning, Values, Workload, literal_text
 from loop.model.workloads import expand_sets
 from loop.optimize import session_changes
 from loop.optimize.briefing import GainTerms, keeping_rule
-from loop.optimize.edits import save_edit
 from loop.optimize.model import Brief, BriefOutput, TriedPoint
+from loop.optimize.session_changes import save_edit
 from loop.report.format import speedup_text
 from loop.repository.worktree import Worktree, make_from_checkout
 from loop.steps.context import Context, Result, RunningAction

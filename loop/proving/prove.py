@@ -23,8 +23,7 @@ from loop.model.target import OUTPUT, PythonVariant, Signature, Target, Workload
 from loop.model.workloads import count_operations, expand_sets, is_supported
 from loop.report import format as say
 from loop.report.markdown import Table, drop_empty_columns
-from loop.steps.context import Context, Result, RunningAction
-from loop.steps.reused_results import ResultLifetime, dependency_hash, reuse_result
+from loop.steps.context import Context, Result, ResultLifetime, RunningAction, dependency_hash, reuse_result
 from loop.timing.against_known_good import CompareOutput
 from loop.workers.bench import Bench, KeptWorker, Side
 from loop.workers.program import Unjudged

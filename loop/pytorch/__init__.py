@@ -22,8 +22,7 @@ from torch._ops import OpOverload
 from loop.base.errors import LoopError, UsageError
 from loop.calls.library import Compiled
 from loop.library import targets, trust
-from loop.library.definitions import name_hint
-from loop.library.project import Project, find_project
+from loop.library.definitions import Project, find_project, name_hint
 from loop.model.target import CAbiVariant
 from loop.pytorch.c_dispatch import Contract, contract_of, declare, number_for, open_library
 

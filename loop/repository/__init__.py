@@ -1,10 +1,10 @@
 """The only room that runs git. It reads the user's repository, and edits only in its own worktrees.
 
-Begin with `git`, the function that runs the program. The user's index, hooks and branches are unchanged.
+Begin with `worktree.git`, the function that runs the program. The user's index, hooks and branches are unchanged.
 Until a repository is trusted, no program that its configuration names may run (filters, textconv, helpers,
 transports).
-- `reading`: commits, uncommitted files, files of an earlier commit, and the commits between two others. Also
+- It reads commits, uncommitted files, files of an earlier commit, and the commits between two others. Also
   the files of a repository that another machine needs, and the branches that come back.
-- `worktree`: folders where sessions edit a target. A target outside git is copied into a new repository.
+- A worktree is a folder where a session edits a target. A target outside git is copied into a new repository.
   Submodules are copied from the user's checkout.
 """

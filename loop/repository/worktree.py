@@ -1,29 +1,392 @@
-"""Worktrees: folders in which sessions edit a target. Each is a git worktree of the user's repository or a copy.
+"""Reads the user's git repository; and worktrees, folders in which sessions edit a target.
 
-The user's checkout, index, stash and branches stay unchanged. Hooks do not run.
+git runs with fixed settings, without the user's hooks and without writing the user's index. A worktree
+is one of git's, or a copy. The user's checkout, index, stash and branches stay unchanged.
 """
 
 import contextlib
+import datetime
 import json
 import os
+import re
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from loop import __version__
 from loop.base.documents import file_error, sums
-from loop.base.errors import LoopError, MachineFailure, UsageError, WorkFailed, remark_once
-from loop.repository.reading import (
-    UNCOMMITTED_MESSAGE,
-    author_variables,
-    git,
-    git_bytes,
-    object_hashes,
-    parse_numstat,
-    root_of,
+from loop.base.errors import LoopError, MachineFailure, UsageError, WorkFailed, remark_once, remove_escapes
+from loop.model.bisect import Candidate
+from loop.model.record import Revision
+
+FIXED_SETTINGS = (
+    *("core.hooksPath=/dev/null", "core.fsmonitor=false", "commit.gpgsign=false", "tag.gpgsign=false"),
+    *("log.showSignature=false", "merge.verifySignatures=false", "protocol.ext.allow=never", "gc.auto=0"),
+    *("maintenance.auto=false", "advice.detachedHead=false", "submodule.recurse=false"),
+    *("i18n.logOutputEncoding=UTF-8", "i18n.commitEncoding=UTF-8"),
 )
+"""Settings that override the user's in every git command."""
+ENVIRONMENT = {
+    **dict.fromkeys(("GIT_AUTHOR_NAME", "GIT_COMMITTER_NAME"), "loop"),
+    **dict.fromkeys(("GIT_AUTHOR_EMAIL", "GIT_COMMITTER_EMAIL"), "loop@localhost"),
+    **dict.fromkeys(("LANGUAGE", "LC_ALL"), "C"),
+    "GIT_OPTIONAL_LOCKS": "0",
+    "GIT_TERMINAL_PROMPT": "0",
+}
+"""Default author, English messages, no locks and no prompts."""
+
+OFFLINE = {"GIT_ALLOW_PROTOCOL": "file", "GIT_NO_LAZY_FETCH": "1", "GIT_TERMINAL_PROMPT": "0"}
+"""Forbids network access and lazy fetches."""
+
+REPOSITORY_VARIABLES = (
+    *("GIT_DIR", "GIT_WORK_TREE", "GIT_IMPLICIT_WORK_TREE", "GIT_COMMON_DIR", "GIT_INDEX_FILE", "GIT_NAMESPACE"),
+    *("GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_PREFIX", "GIT_GRAFT_FILE"),
+    *("GIT_SHALLOW_FILE", "GIT_INTERNAL_SUPER_PREFIX"),
+)
+"""Variables that bind git to one repository, whatever the folder. Git sets them for aliases and hooks.
+`loop` removes them: with them, a command for its worktree would change the user's checkout."""
+
+
+def git(folder: Path, *arguments: str, **options: Any) -> str:
+    """Run git in `folder` and return its output as text. Options and errors: see `git_bytes`."""
+    return git_bytes(folder, *arguments, **options).decode(errors="surrogateescape")
+
+
+def git_bytes(folder: Path, *arguments: str, stdin: str = "", variables: Mapping[str, str] | None = None) -> bytes:
+    """Run git in `folder` and return its output. Raises WorkFailed with git's message on failure. `stdin`: text
+    for its input. `variables`: added to its environment. Removes REPOSITORY_VARIABLES from this process's."""
+    for name in REPOSITORY_VARIABLES:
+        os.environ.pop(name, None)
+    try:
+        from git import Git, GitError
+    except ImportError as error:  # GitPython raises it when there is no git program.
+        raise WorkFailed("there is no git program", hint="install git (`apt-get install git`)") from error
+    command = ["git", *(word for setting in FIXED_SETTINGS for word in ("-c", setting)), *arguments]
+    env = ENVIRONMENT | dict(variables or {})
+    with tempfile.TemporaryFile() as source:
+        try:
+            source.write(stdin.encode(errors="surrogateescape"))  # A file's name may be no UTF-8 text.
+            source.seek(0)
+            options: dict[str, Any] = {"stdout_as_string": False, "strip_newline_in_stdout": False}
+            return bytes(Git(folder).execute(command, env=env, istream=source, **options))
+        except (GitError, OSError, ValueError) as error:  # ValueError: NUL, or half of a pair, in an argument.
+            git_text = str(getattr(error, "stderr", "")).strip().removeprefix("stderr: '").removesuffix("'")
+            hint = "if an object is damaged: `git fsck` names it, a new clone has it; then repeat the command"
+            message = f"git {arguments[0]} in {folder}: {git_text or error}"
+            raise WorkFailed(message, hint if git_text else None) from error
+
+
+def author_variables(folder: Path) -> dict[str, str]:
+    """The user's name and address from git, as variables for a commit; empty, with a remark, if git knows none."""
+    variables = dict[str, str]()
+    for kind, setting in (("NAME", "user.name"), ("EMAIL", "user.email")):
+        stated = os.environ.get(f"GIT_AUTHOR_{kind}")
+        value = stated or git(folder, "config", "--get", "--default=", setting).strip()
+        if not value:
+            remedy = "(git config --global user.name NAME, and user.email ADDRESS)"
+            remark_once(f"git does not know your name, so loop commits under its own {remedy}")
+            return {}
+        variables |= {f"GIT_AUTHOR_{kind}": value, f"GIT_COMMITTER_{kind}": value}
+    return variables
+
+
+MAX_CHANGED = 20
+UNCOMMITTED_MESSAGE = "The checkout as it stood, with its uncommitted changes"
+"""Message of the commit that holds the checkout's uncommitted changes when a session begins."""
+NO_SESSIONS = ":(top,exclude,glob)**/sessions/[0-9][0-9][0-9][0-9]-*/**"
+"""Pathspec without the folders of sessions, which `loop` writes: they are no change of a target."""
+
+
+def root_of(folder: Path) -> Path | None:
+    """Root of the checkout that contains `folder`; None outside git."""
+    try:
+        return Path(git(folder, "rev-parse", "--show-toplevel").strip())
+    except LoopError:
+        return None
+
+
+def read_revision(folder: Path) -> Revision:
+    """Commit, branch and the first `MAX_CHANGED` uncommitted files of the checkout with `folder`: edits of tracked
+    files, and new files below `folder` (`add_new_files` adds others). No commit outside git, and where git fails;
+    no commit and `dirty` before the first commit."""
+    top = root_of(folder)
+    if top is None:
+        return Revision(commit=None)
+    try:
+        commit, branch = git(folder, "rev-parse", "HEAD", "--symbolic-full-name", "HEAD").split()
+    except LoopError:
+        return Revision(commit=None, dirty=True)
+    try:
+        rows = git(top, "status", "--porcelain", "--untracked-files=no", "--", NO_SESSIONS)
+        rows += git(folder, "status", "--porcelain", "--untracked-files=normal", "--", ".", NO_SESSIONS)
+    except LoopError:
+        return Revision(commit=None)
+    changed = tuple(dict.fromkeys(row[3:] for row in rows.splitlines()))
+    name = None if branch == "HEAD" else branch.removeprefix("refs/heads/")
+    return Revision(commit=commit, branch=name, dirty=bool(changed), changed=changed[:MAX_CHANGED])
+
+
+def add_new_files(revision: Revision, folder: Path, files_read: Iterable[Path]) -> Revision:
+    """The revision with those of `files_read` (by builds) that are new files of the checkout with `folder`, or of
+    a submodule there, and not ignored. Outside git, and where git fails, the same revision."""
+    top, names_by_folder = root_of(folder), dict[Path, list[str]]()
+    if top is None or revision.commit is None:
+        return revision
+    for path in (path.resolve() for path in files_read if path.is_file()):
+        if path.is_relative_to(top.resolve()):
+            names_by_folder.setdefault(path.parent, []).append(path.name)
+    new_files = list[str]()
+    for parent, names in names_by_folder.items():
+        try:
+            rows = git(parent, "--literal-pathspecs", "ls-files", "-o", "--exclude-standard", "-z", "--", *names)
+        except LoopError:
+            return revision
+        new_files += [os.path.relpath(parent / name, top.resolve()) for name in rows.split("\0") if name]
+    unnamed = [os.fsencode(name) for name in new_files if not name.startswith(revision.changed)]
+    new_names = [plain_line(name.decode(errors="replace")) for name in unnamed]
+    changed = (*revision.changed, *new_names)[:MAX_CHANGED]
+    return revision.model_copy(update={"dirty": revision.dirty or bool(new_names), "changed": changed})
+
+
+def export_commit(folder: Path, commit: str, into: Path) -> Path:
+    """Write the files of `folder` at a commit below `into`, and return `into`. The checkout and its
+    index stay unchanged. Raises WorkFailed if the commit is missing."""
+    try:
+        top = (root_of(folder) or folder).resolve()
+        path_in_repository = folder.resolve().relative_to(top).as_posix()
+        tree = f"{commit}:{'' if path_in_repository == '.' else path_in_repository}"
+        with tempfile.TemporaryDirectory() as scratch:
+            variables = {"GIT_INDEX_FILE": f"{scratch}/index"}
+            git(top, "read-tree", tree, variables=variables)
+            git(top, "checkout-index", "--all", f"--prefix={into.absolute()}/", variables=variables)
+    except (LoopError, OSError, ValueError) as error:
+        raise WorkFailed(f"{commit[:12]} cannot be read: {error}") from error
+    return into
+
+
+def changed_lines(folder: Path, commit: str) -> dict[str, int]:
+    """Files below `folder` that differ from a commit, to lines added plus removed. Includes
+    uncommitted edits; untracked files have 0 lines. Empty outside git, and for an unknown commit."""
+    path_arguments, top = ("--", str(folder.absolute()), NO_SESSIONS), root_of(folder)
+    if top is None:
+        return {}
+    try:
+        options = ("diff", "--no-ext-diff", "--no-textconv", "--numstat", "--no-renames", "-z")
+        lines_by_file = parse_numstat(git(top, *options, commit, *path_arguments))
+        untracked = git(top, "ls-files", "--others", "--exclude-standard", "-z", *path_arguments)
+    except LoopError:
+        return {}
+    return lines_by_file | dict.fromkeys(filter(None, untracked.split("\0")), 0)
+
+
+def is_revertible(folder: Path, commit: str) -> bool:
+    """Whether `git revert` could undo a commit without a conflict."""
+    top = root_of(folder) or folder
+    try:
+        change = git(top, "diff", "--no-ext-diff", "--no-textconv", "--no-renames", f"{commit}^", commit)
+        git_bytes(top, "apply", "--check", "--index", "--reverse", "-", stdin=change)
+    except LoopError:
+        return False
+    return True
+
+
+def parse_numstat(numstat: str) -> dict[str, int]:
+    """Parse `git diff --numstat -z`: file to lines added plus removed; 0 for binary files."""
+    lines_by_file = {}
+    for row in filter(None, numstat.split("\0")):
+        added, removed, name = row.split("\t", 2)
+        lines_by_file[name] = int(added) + int(removed) if added.isdigit() else 0
+    return lines_by_file
+
+
+def holds_uncommitted(folder: Path, branch: str) -> bool:
+    """Whether a session branch contains the user's uncommitted changes as its first commit."""
+    return UNCOMMITTED_MESSAGE in git(folder, "log", "--format=%s", f"HEAD..{branch}").splitlines()
+
+
+LOG_FORMAT = "%H%x00%T%x00%P%x00%aN%x00%aI%x00%s"
+"""Log format: hash, tree, parents, author (mailmap), date, subject. NUL bytes separate the fields."""
+SHORT_HASH = 12  # Length of a hash in messages.
+
+
+def resolve_revision(folder: Path, revision: str) -> str:
+    """The commit hash of a revision such as `HEAD~2`. Raises UsageError if there is none."""
+    arguments = ("rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
+    try:
+        return git(folder, *arguments).strip()
+    except LoopError as error:
+        hint = _hint_at_history(folder, "git log --oneline names some")
+        raise UsageError(f"{revision} is no commit of {folder}", hint=hint) from error
+
+
+def _hint_at_history(folder: Path, hint: str) -> str:
+    """`hint`, or the advice to fetch older commits in a shallow clone, which lacks them."""
+    is_shallow = git(folder, "rev-parse", "--is-shallow-repository").strip() == "true"
+    return "this clone is shallow, older commits are not in it: git fetch --unshallow" if is_shallow else hint
+
+
+def first_parent_commits(folder: Path, good: str, bad: str) -> list[Candidate]:
+    """Commits after `good` up to `bad`, oldest first, by first parents (a merged branch is one commit). Raises
+    UsageError if the two are equal, swapped or unrelated, or the clone too shallow."""
+    good_commit, bad_commit = resolve_revision(folder, good), resolve_revision(folder, bad)
+    good_short, bad_short = good_commit[:SHORT_HASH], bad_commit[:SHORT_HASH]
+    if good_commit == bad_commit:
+        raise UsageError(f"good and bad are the same commit, {good_short}", hint="name two that differ")
+    if is_ancestor(folder, bad_commit, good_commit):
+        hint = f"--good {bad} --bad {good}, if it was the other way round"
+        raise UsageError(f"bad ({bad_short}) is older than good ({good_short}): they are swapped", hint)
+    if not is_ancestor(folder, good_commit, bad_commit):
+        try:
+            base = git(folder, "merge-base", good_commit, bad_commit).strip()[:SHORT_HASH]
+            hint = f"both come from {base}: is that one good?"
+        except LoopError:
+            hint = "they have no common history"
+        raise UsageError(f"{good_short} is no ancestor of {bad_short}", _hint_at_history(folder, hint))
+    descendants = set(git(folder, "rev-list", "--ancestry-path", f"{good_commit}..{bad_commit}").split())
+    commits = _read_log(folder, "--first-parent", f"{good_commit}..{bad_commit}")
+    return [commit for commit in commits if commit.commit in descendants]
+
+
+def read_commit(folder: Path, revision: str) -> Candidate:
+    """The commit of a revision, with its message, author and date. Raises UsageError if unknown."""
+    return next(_read_log(folder, "-1", resolve_revision(folder, revision)))
+
+
+def is_ancestor(folder: Path, older: str, newer: str) -> bool:
+    """Whether `older` is an ancestor of `newer`, or the same commit."""
+    return git(folder, "rev-list", "--count", "--max-count=1", older, f"^{newer}").strip() == "0"
+
+
+def object_hashes(folder: Path, commit: str, mode: str = "") -> dict[str, str]:
+    """Path to object hash of each file, link or submodule of a commit, if its git mode begins with `mode`."""
+    rows = git(folder, "ls-tree", "-r", "-z", "--full-tree", commit).split("\0")
+    return {row.partition("\t")[2]: row.split()[2] for row in rows if row.startswith(mode) and row}
+
+
+def read_patch(folder: Path, older: str, *newer: str) -> str:
+    """The patch text between two commits, or from one to the checkout, only for files below `folder`."""
+    options = ("--no-ext-diff", "--no-textconv", "--no-color")
+    return git_bytes(folder, "diff", *options, older, *newer, "--", ".").decode(errors="replace")
+
+
+def _read_log(folder: Path, *log_arguments: str) -> Iterator[Candidate]:
+    """Commits that `git log` lists for the arguments `log_arguments`, oldest first."""
+    log = git_bytes(folder, "log", "-z", "--reverse", f"--format={LOG_FORMAT}", *log_arguments)
+    words, size = log.decode(errors="replace").split("\0"), LOG_FORMAT.count("%x00") + 1
+    for start in range(0, len(words) - 1, size):
+        commit, tree, parents, author, date, subject = words[start : start + size]
+        when = None
+        with contextlib.suppress(ValueError):  # No date, or an invalid year.
+            when = datetime.datetime.fromisoformat(date)
+        yield Candidate(
+            commit=commit,
+            subject=plain_line(subject),
+            author=plain_line(author),
+            when=when,
+            merge=len(parents.split()) > 1,
+            parents=tuple(parents.split()),
+            tree=tree,
+        )
+
+
+def plain_line(text: str) -> str:
+    """Text on one line, without terminal escape sequences."""
+    return " ".join(remove_escapes(text).split())
+
+
+GIT_ENTRIES = ("HEAD", "packed-refs", "index", "shallow", "info", "logs", "lfs", "objects", "refs", "reftable")
+"""Entries of `.git` to send: no hooks, no submodule repositories, no configuration file."""
+SENT_SETTINGS = re.compile(
+    r"core\.(repositoryformatversion|filemode|bare|symlinks|ignorecase|autocrlf|eol|safecrlf|precomposeunicode)"
+    r"|extensions\.(objectformat|refstorage)|filter\..*|user\.(name|email)"
+)
+"""Git settings to send: storage format and user. Others may contain passwords or addresses."""
+SESSION_BRANCHES = "refs/heads/loop/*"  # Branches that hold the kept changes of sessions.
+VERIFY_OBJECTS = {
+    "GIT_CONFIG_COUNT": "1",
+    "GIT_CONFIG_KEY_0": "transfer.fsckObjects",
+    "GIT_CONFIG_VALUE_0": "true",
+}
+"""Lets git verify objects that come from another machine."""
+
+
+def list_files_to_send(root: Path) -> tuple[str, ...]:
+    """Files to send, relative to `root`: those that git does not ignore, submodules included, and its
+    history from `.git`. Outside git: all files. Without history if `.git` is no folder. Raises UsageError if the
+    repository borrows objects of another one, which is not sent."""
+    alternates = root / ".git" / "objects" / "info" / "alternates"
+    if alternates.is_file() and alternates.read_text().strip():
+        remedy = f"give it objects of its own: git -C {root} repack -a -d && rm {alternates}"
+        raise UsageError(f"{root} borrows objects of another repository ({alternates})", remedy)
+    files = [name for name in dict.fromkeys(_work_tree_files(root)) if os.path.lexists(root / name)]
+    for name in _files_below(root / ".git", root):
+        git_entry = name.split("/")[1]
+        is_sent = git_entry in GIT_ENTRIES or git_entry.startswith("sharedindex.")
+        files += [name] if is_sent and not name.endswith((".lock", ".tmp")) else []
+    return tuple(files)
+
+
+def git_config_to_send(root: Path) -> str:
+    """The text of `.git/config` to send, without secrets; empty if `.git` is no folder."""
+    if not (root / ".git").is_dir():
+        return ""
+    listed = git(root, "config", "--local", "--list", "-z").split("\0")
+    lines = []
+    for name, _, value in (row.partition("\n") for row in listed):
+        section, _, subsection_and_key = name.partition(".")
+        subsection, _, key = subsection_and_key.rpartition(".")
+        if SENT_SETTINGS.fullmatch(name):
+            head = f"{section} {_quoted(subsection)}" if subsection else section
+            lines.append(f"[{head}]\n\t{key} = {_quoted(value)}\n")
+    return "".join(lines)
+
+
+def _quoted(text: str) -> str:
+    """Quote text for git's configuration file."""
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
+
+
+def _work_tree_files(root: Path) -> Iterator[str]:
+    """Files that git does not ignore, nested repositories included; all files outside git."""
+    try:
+        listed = git_bytes(root, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+    except LoopError:
+        yield from _files_below(root, root)
+        return
+    for name in (os.fsdecode(name).rstrip("/") for name in listed.split(b"\0") if name):
+        if (root / name / ".git").exists() and not (root / name).is_symlink():
+            yield from (f"{name}/{inner}" for inner in _work_tree_files(root / name))
+        else:
+            yield name
+
+
+def fetch_session_branches(root: Path, bundle: Path) -> tuple[str, ...]:
+    """Fetch the session branches from a git bundle; return the names of new and changed ones. The
+    user's branches stay unchanged. Raises WorkFailed for a damaged bundle or a diverged branch."""
+    old_commits = _session_branches(root)
+    options = ("--quiet", "--no-tags", "--no-write-fetch-head")
+    arguments = ("fetch", *options, "--", str(bundle), f"{SESSION_BRANCHES}:{SESSION_BRANCHES}")
+    git(root, *arguments, variables={**OFFLINE, **VERIFY_OBJECTS})
+    return tuple(name for name, commit in _session_branches(root).items() if old_commits.get(name) != commit)
+
+
+def _session_branches(root: Path) -> dict[str, str]:
+    """Name of each session branch to its commit's hash."""
+    listed = git(root, "for-each-ref", "--format=%(refname:short) %(objectname)", SESSION_BRANCHES[:-2])
+    return dict(line.rsplit(" ", 1) for line in listed.splitlines())
+
+
+def _files_below(folder: Path, root: Path) -> Iterator[str]:
+    """All files and empty folders below `folder`, as paths relative to `root`."""
+    for subfolder, folders, files in os.walk(folder):
+        folders[:] = sorted(name for name in folders if name != "__pycache__")
+        yield from (os.path.relpath(os.path.join(subfolder, name), root) for name in sorted(files))
+        if not files and not folders:
+            yield os.path.relpath(subfolder, root)  # Git needs some of its folders even if empty.
+
 
 SUBMODULE_MODE = "160000"  # Mode of a submodule in a tree.
 

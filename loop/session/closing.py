@@ -13,7 +13,7 @@ from loop.base.errors import ExitCode, UsageError
 from loop.base.places import shipped
 from loop.learning import learnings
 from loop.learning.failures import FailureHistory
-from loop.library.project import find_project
+from loop.library.definitions import find_project
 from loop.library.rates import rates
 from loop.model.campaign import Proposal
 from loop.model.change import Confirmed, TriedChange, hosts_of
@@ -30,9 +30,9 @@ from loop.model.record import (
     latest_attempts,
 )
 from loop.money.bill import NO_AI_COST, SessionUse, make_bill
-from loop.optimize.edits import brief_path
 from loop.optimize.model import BriefOutput
 from loop.optimize.section import changes_json
+from loop.optimize.session_changes import brief_path
 from loop.report.figures import Figure
 from loop.report.screen import Screen, table_lines, terminal_columns
 from loop.report.sections import section_fields
@@ -42,7 +42,7 @@ from loop.session.drive import Ending
 from loop.session.next_session import proposal_text
 from loop.session.opening import SessionRequest
 from loop.steps.setting import Setting, architecture_mismatch, read_setting
-from loop.store import index, journal, sessions
+from loop.store import journal, sessions
 from loop.store.sessions import CHANGES, SessionFolder
 
 
@@ -93,7 +93,7 @@ def make_record(
         objective = judging.judge_objective(head, finished, judging.compute_session_values(card, head, finished))
     status, reason = judging.skipped_if_nothing_judged(head, finished, status, reason)
     letter, grade_reason = judging.grade_session(head, status, reason, finished, objective, duration_s)
-    rows = index.rows(setting.project.sessions, last=index.RECENT_SESSIONS, target=head.target)
+    rows = sessions.rows(setting.project.sessions, last=sessions.RECENT_SESSIONS, target=head.target)
     earlier_rows = [row for row in rows if not row.recorded and row.id < head.id]  # Not imported ones.
     ai, why_no_ai = proposing.read_session_use(folder)
     used = SessionUse(duration_s, head.device, head.gpu, ai, why_no_ai or NO_AI_COST, hosts_of(finished))

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from loop.base.documents import to_json
 from loop.base.errors import ExitCode, LoopError, MachineFailure, Stopped, UsageError
-from loop.base.interrupts import raise_if_signalled, signals_as_flags
+from loop.base.processes import raise_if_signalled, signals_as_flags
 from loop.cloud.clouds import CHOICES, Watch
 from loop.machine.failures import find_machine_failure
 from loop.model.change import hosts_of

@@ -21,16 +21,16 @@ from loop.model.record import Line, SessionHead, SessionRecord
 from loop.model.target import CAbiVariant
 from loop.model.workloads import expand_sets, is_supported
 from loop.optimize import candidate
-from loop.optimize.edits import may_edit_variant
-from loop.report.culprits import show_command
+from loop.optimize.session_changes import may_edit_variant
+from loop.report.findings import show_command
 from loop.report.markdown import one_line
 from loop.report.screen import Screen
 from loop.report.sections import Section, print_sections
-from loop.repository.reading import is_revertible
+from loop.repository.worktree import is_revertible
 from loop.session.opening import SessionRequest, make_head, resolve_request
 from loop.starting.source import sources_to_edit
 from loop.steps.setting import Setting, choose_device, choose_emulated, choose_threads
-from loop.store import index, journal
+from loop.store import journal, sessions
 
 TIMING_PLANS = ("optimize", "tune")  # Plans that time a variant: they cannot use one that is only emulated here.
 MOST_IDEAS = 3  # Most further ideas that are printed.
@@ -104,7 +104,9 @@ def propose_next(
     that the index does not have yet. `target_options`, `host_options`: words for the proposed command, such as
     `--target FOLDER`."""
     ended_ids = {row.id for row in ended_rows}
-    indexed_rows = index.rows(setting.project.sessions, last=index.RECENT_SESSIONS, target=setting.target.name)
+    indexed_rows = sessions.rows(
+        setting.project.sessions, last=sessions.RECENT_SESSIONS, target=setting.target.name
+    )
     rows = [*(row for row in indexed_rows if row.id not in ended_ids), *ended_rows]
     state = read_target_state(setting, device)
     all_ideas = []
@@ -150,7 +152,7 @@ def propose_next(
 def with_failing_seed(setting: Setting, head: SessionHead) -> tuple[SessionHead, str]:
     """The head with the seed at which one of its variants was last wrong on this device, if that is still open,
     and a sentence that says so; else the head unchanged, and an empty sentence."""
-    rows = index.rows(setting.project.sessions, last=index.RECENT_SESSIONS, target=head.target)
+    rows = sessions.rows(setting.project.sessions, last=sessions.RECENT_SESSIONS, target=head.target)
     for variant, failures in read_target_state(setting, head.device).failures_by_variant(rows).items():
         here = [failure for failure in failures if failure.row.device == head.device]
         if here and variant in (*head.variants, *head.emulated):
@@ -230,7 +232,7 @@ def proposal_text(setting: Setting, record: SessionRecord, lines: Sequence[Line]
     try:
         if head.device != choose_device("auto", setting.target, ()):
             options, device = [*options, "--device", head.device], head.device
-        row = index.session_row(head, record, lines)
+        row = sessions.session_row(head, record, lines)
         proposed = propose_next(setting, options, [row], device, head.host_options)
     except LoopError as error:
         return f"{one_line(error.message).rstrip('.')}\n{head.repeat_command()}"

@@ -19,7 +19,7 @@ from loop.model.record import Finished, SessionHead, SessionRecord, Status, late
 from loop.money.bill import hourly_usd
 from loop.report import format as say
 from loop.report.findings import speed_verdicts, trusted_mean
-from loop.store.index import CHECK_ACTIONS, find_blamed_commits, variants_with
+from loop.store.sessions import CHECK_ACTIONS, find_blamed_commits, variants_with
 from loop.timing.against_known_good import CompareOutput
 
 MOST_LISTED = 4  # A message shows at most this many items of a list.

@@ -15,7 +15,7 @@ from loop.base.expressions import RESERVED_WORDS
 from loop.learning.prediction import predicted_cost_text, predicted_time_text, unpriced_gpu
 from loop.library import definitions, targets
 from loop.library.definitions import ParsedFile, check_expression, name_hint
-from loop.library.hosted import read_sender
+from loop.library.trust import read_sender
 from loop.machine.machine import machine
 from loop.model.base import Printed
 from loop.model.campaign import Campaign
@@ -24,11 +24,11 @@ from loop.model.plan import Pattern, Plan, PlannedPattern, Predicted, ResolvedPl
 from loop.model.record import Machine, Revision, SessionHead
 from loop.model.target import Target
 from loop.money.bill import explain_missing_price
-from loop.optimize.edits import may_edit_variant
 from loop.optimize.model import BriefOutput
+from loop.optimize.session_changes import may_edit_variant
 from loop.report import format as say
 from loop.report.screen import Screen
-from loop.repository.reading import read_revision
+from loop.repository.worktree import read_revision
 from loop.session.drive import SessionLimits
 from loop.session.objective import goal_text, readable_finding_names
 from loop.steps.setting import Setting, choose_device, choose_emulated, choose_threads, choose_variants

@@ -34,7 +34,7 @@ from loop.profile import actions as profiling
 from loop.profile import resource_actions
 from loop.profile.launch_limits import ParallelismOutput, ResourcesOutput
 from loop.proving.prove import known_good_table, trust_sentences
-from loop.report import culprits, findings
+from loop.report import findings
 from loop.report import format as say
 from loop.report.figures import Figure, draw_ratios
 from loop.report.markdown import Table, drop_empty_columns, escape_prose, inline_code, plain_text, shortened
@@ -208,7 +208,7 @@ def make_diagnoses(head: SessionHead, finished: Sequence[Finished]) -> tuple[Dia
         messages = [check.message for check in checks.checks if check.status in ("refused", "crashed", "hung")]
         lines = [("Fault", message) for message in messages[:1]]
         lines += explanation.lines if explanation else ()
-        for answer in (answer for searched, answer in culprits.search_answers(finished) if searched == variant):
+        for answer in (answer for searched, answer in findings.search_answers(finished) if searched == variant):
             lines += [("Commit", commit.name) for commit in answer.culprits]
             if answer.range:
                 lines.append(("Commit", f"one of {', '.join(commit.name for commit in answer.range)}"))
@@ -240,10 +240,10 @@ def _ranked_causes(diagnoses: Sequence[Diagnosis], finished: Sequence[Finished])
         for checks in output.variants:
             if checks.first_failure and checks.variant not in diagnosed:
                 causes_by_fault.append([(checks.variant, "First failure", checks.first_failure.message)])
-    for variant, answer in culprits.search_answers(finished):
+    for variant, answer in findings.search_answers(finished):
         if variant not in diagnosed:
-            commits = [(variant, "Commit", commit) for commit in culprits.blamed_lines(answer)]
-            causes_by_fault.append([(variant, "Regression", culprits.headline(answer)), *commits])
+            commits = [(variant, "Commit", commit) for commit in findings.blamed_lines(answer)]
+            causes_by_fault.append([(variant, "Regression", findings.headline(answer)), *commits])
     return [cause for rank in zip_longest(*causes_by_fault) for cause in rank if cause is not None]
 
 
@@ -608,7 +608,7 @@ FOLDS: dict[str, tuple[Callable[[View], Iterable[Section]], ...]] = {
     "Evidence": (
         correctness_sections,
         speed_sections,
-        lambda view: culprits.sections(view.finished),
+        lambda view: findings.sections(view.finished),
         lambda view: changing.sections(view.finished),
     ),
     "Steps": (step_sections,),

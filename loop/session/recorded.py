@@ -6,8 +6,7 @@ from pathlib import Path
 from loop.base.documents import content_hash, sums
 from loop.base.errors import UsageError
 from loop.base.places import shipped
-from loop.library.definitions import read_file
-from loop.library.project import find_project
+from loop.library.definitions import find_project, read_file
 from loop.model.base import Printed
 from loop.model.history import History, RecordedSession
 from loop.model.record import RESUMABLE, Finished, SessionHead, SessionRecord

@@ -11,23 +11,23 @@ from pathlib import Path
 from loop.agents import proposing
 from loop.base.documents import to_json
 from loop.base.errors import LoopError, MachineFailure, UsageError, WorkFailed
-from loop.base.interrupts import signals_as_flags
 from loop.base.places import WORKTREES, state_folder
+from loop.base.processes import signals_as_flags
 from loop.builds.build import list_files_read
 from loop.gate.kernel import find_known_good
 from loop.learning.failures import FailureHistory
 from loop.learning.prediction import with_prediction
 from loop.library import targets, trust
-from loop.library.hosted import read_sender
-from loop.library.project import require_named_target
+from loop.library.definitions import require_named_target
 from loop.library.rates import rates
+from loop.library.trust import read_sender
 from loop.machine.failures import Folders, find_machine_failure
 from loop.model.record import RESUMABLE, Closed, Opened, SessionHead, Started
 from loop.money.bill import hourly_usd
 from loop.optimize.session_changes import reverted_changes
 from loop.report.screen import Screen
 from loop.repository import worktree
-from loop.repository.reading import add_new_files, read_revision
+from loop.repository.worktree import add_new_files, read_revision
 from loop.session import closing, opening
 from loop.session.drive import Ending, Show, drive, store_event
 from loop.session.next_session import with_failing_seed
@@ -35,7 +35,7 @@ from loop.session.objective import compute_session_values, refuse_unmet_requirem
 from loop.session.walk import Walk
 from loop.steps.context import Context, Past, Task, Workshop
 from loop.steps.setting import Setting, ask_for_session_trust, open_bench, trusted_setting
-from loop.store import index, sessions
+from loop.store import sessions
 from loop.store.journal import NAME, Journal, finished_steps, last_close_event
 from loop.store.sessions import CHANGES, SessionFolder, verified_builds
 
@@ -203,7 +203,7 @@ def run_remaining_steps(session: Session, *, repeat_all: bool) -> tuple[Journal,
         ),
         card=card,
     )
-    rows = index.rows(root, last=index.RECENT_SESSIONS, target=head.target)
+    rows = sessions.rows(root, last=sessions.RECENT_SESSIONS, target=head.target)
     past = Past(
         known_good=find_known_good(root, head),
         verified_builds=verified_builds(root, head),

@@ -18,8 +18,8 @@ from markupsafe import Markup
 from loop import __version__
 from loop.base.documents import content_hash, file_error, to_json
 from loop.base.errors import UsageError, remark_once
-from loop.base.interrupts import raise_if_signalled, signals_as_flags
 from loop.base.places import shipped
+from loop.base.processes import raise_if_signalled, signals_as_flags
 from loop.model.base import Printed
 from loop.model.index import SessionRow
 from loop.model.plan import Pattern, Plan
@@ -29,7 +29,7 @@ from loop.report.markdown import plain_text
 from loop.report.screen import Screen, colour_class, style_sheet
 from loop.report.templates import make_environment
 from loop.steps.setting import read_setting
-from loop.store import index
+from loop.store import sessions
 
 SAFE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
 
@@ -65,7 +65,7 @@ class Contents:
     plans: Mapping[str, Plan]
     rows: tuple[SessionRow, ...]
     """All sessions that can be read, oldest first."""
-    damaged: tuple[index.IndexEntry, ...] = ()
+    damaged: tuple[sessions.IndexEntry, ...] = ()
     version: str = ""
     date: str = ""
 
@@ -91,7 +91,7 @@ def pages(templates: Path, contents: Contents) -> Iterator[tuple[str, str]]:
     def page(path: str, template: str, **values: Any) -> tuple[str, str]:
         """A page, rendered from a template with these values."""
         folder, _, file = path.rpartition("/")
-        place = {"top": "../" if folder else "", "section": folder, "here": file == "index.html"}
+        place = {"top": "../" if folder else "", "section": folder, "here": file == "sessions.html"}
         return path, env.get_template(f"{template}.html.j2").render(site=contents, **place, **values)
 
     def listed(rows: Sequence[Any], name: str = "rows") -> dict[str, Any]:
@@ -100,19 +100,19 @@ def pages(templates: Path, contents: Contents) -> Iterator[tuple[str, str]]:
 
     # Variant to (session; `wrong`, `right` or `not judged`; speed ratio): a wrong variant has no ratio.
     judged: dict[str, list[tuple[SessionRow, str, float | None]]] = {name: [] for name in target.variants}
-    for name, sessions in judged.items():
+    for name, judgements in judged.items():
         for row in newest:
             verdict, ratio = row.verdict_on(name), row.ratios.get(name) or None
             if verdict != "not judged" or ratio:
-                sessions.append((row, verdict, None if verdict == "wrong" else ratio))
-    latest = {name: sessions[0] for name, sessions in judged.items() if sessions}
+                judgements.append((row, verdict, None if verdict == "wrong" else ratio))
+    latest = {name: judgements[0] for name, judgements in judged.items() if judgements}
     yield "style.css", style_sheet() + (templates / "style.css").read_text()
     yield "site.js", (templates / "site.js").read_text()
-    yield page("index.html", "home", newest=newest[:NEWEST])
-    yield page("patterns/index.html", "patterns")
-    yield page("sessions/index.html", "sessions", newest=newest)
-    yield page("kernels/index.html", "kernels", latest=latest)
-    yield page("plans/index.html", "plans")
+    yield page("sessions.html", "home", newest=newest[:NEWEST])
+    yield page("patterns/sessions.html", "patterns")
+    yield page("sessions/sessions.html", "sessions", newest=newest)
+    yield page("kernels/sessions.html", "kernels", latest=latest)
+    yield page("plans/sessions.html", "plans")
     for name, pattern in contents.patterns.items():
         # Patterns that lead to this one, each with the outcome on which they do.
         asked_by: list[tuple[str, str]] = []
@@ -214,7 +214,7 @@ def build_site(out: Path, target: Path | None, screen: Screen) -> BuiltSite:
     """Write the catalogue as a new folder. Raises LoopError for one with anything in it."""
     start, place = time.monotonic(), Path(os.path.realpath(out))
     setting = read_setting(target)
-    entries = index.entries(setting.project.sessions)
+    entries = sessions.entries(setting.project.sessions)
     contents = Contents(
         target=setting.target,
         patterns={name: read.value for name, read in setting.patterns.items()},
@@ -224,7 +224,7 @@ def build_site(out: Path, target: Path | None, screen: Screen) -> BuiltSite:
         version=__version__,
         date=say.day(datetime.datetime.now(datetime.UTC)),
     )
-    for entry in contents.damaged[: index.MAX_NAMED]:
+    for entry in contents.damaged[: sessions.MAX_NAMED]:
         remark_once(f"left out: {entry.problem}")
     screen.status(f"writing {place}")
     with signals_as_flags():
@@ -237,7 +237,7 @@ def build_site(out: Path, target: Path | None, screen: Screen) -> BuiltSite:
         plans=len(contents.plans),
         damaged=len(contents.damaged),
         out=str(place),
-        index=str(place / "index.html"),
+        index=str(place / "sessions.html"),
         files=file_count,
         seconds=time.monotonic() - start,
     )

@@ -21,15 +21,14 @@ from pydantic import TypeAdapter
 from loop.base.documents import did_you_mean
 from loop.base.errors import UsageError
 from loop.base.places import MANIFEST
-from loop.calls import torch_side
+from loop.calls import callee
 from loop.calls.own_modules import describe_error
 from loop.formats.model import read_text
 from loop.starting.choices import Choice, Choices
 from loop.starting.command import InitOptions, read_options
-from loop.starting.facts import Sizes, check_results, gather_facts, manifest
+from loop.starting.facts import Sizes, Subject, Trial, check_results, gather_facts, manifest
 from loop.starting.model import InitAnswer, InitRequest
 from loop.starting.source import identifier, with_dtypes, write_entry
-from loop.starting.trial import Subject, Trial
 
 LIMIT_S, MOST_TRIES = 40.0, 1000  # Limits of the search: seconds, and combinations of choices.
 MODULE_ROLES = ("reference", "mine", "inputs")
@@ -43,7 +42,7 @@ def find_subject(options: InitOptions, function: str, choices: Choices) -> Subje
     module, name = options.module, options.name
     member: Any
     try:
-        owner = member = torch_side.import_module(module)
+        owner = member = callee.import_module(module)
     except ModuleNotFoundError as error:
         if not f"{module}.".startswith(f"{error.name}."):
             raise  # The user's module itself imports what is missing.
@@ -212,7 +211,7 @@ def main(request: InitRequest) -> InitAnswer:
     has to mend."""
     options = read_options(request)
     sys.path.insert(0, str(options.folder))
-    torch_side.use_threads(1)
+    callee.use_threads(1)
     try:
         return make_target(request, options)
     except UsageError as error:

@@ -10,9 +10,8 @@ from loop.base.errors import LoopError, Untrusted, UsageError
 from loop.base.places import cache_folder, include_folder
 from loop.builds.resources import is_nvcc
 from loop.library import definitions, targets, trust
-from loop.library.project import Project, find_project
-from loop.machine.gpus import detect_gpus, explain_no_gpu
-from loop.machine.machine import cores, machine
+from loop.library.definitions import Project, find_project
+from loop.machine.machine import cores, detect_gpus, explain_no_gpu, machine
 from loop.model.dtypes import Device
 from loop.model.plan import Pattern, Plan
 from loop.model.record import SessionHead

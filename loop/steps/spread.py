@@ -17,7 +17,7 @@ from loop.jobs import folder
 from loop.jobs.executor import Slot, close_slots, exclude_device, load_executor, run_all
 from loop.jobs.folder import Job, JobFolder
 from loop.library import targets
-from loop.library.project import Project
+from loop.library.definitions import Project
 from loop.model.base import Model
 from loop.model.measurement import Segment
 from loop.model.output import OutputType

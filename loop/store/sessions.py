@@ -1,24 +1,40 @@
-"""Create, find and read session folders. `sessions/<id>/` has head, journal, samples, record, report."""
+"""Create, find and read session folders. `sessions/<id>/` has head, journal, samples, record, report.
+
+The index has one row per session folder, with its passed and failed checks: a JSON line with a checksum
+in one file. Every read updates it: `loop` reads a folder again when size or time of its files changed,
+or when its line is damaged. If the file cannot be written, each read visits all folders.
+"""
 
 import contextlib
 import datetime
+import hashlib
+import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, TypeVar
+from statistics import geometric_mean
+from typing import Any, NamedTuple, TypeVar
 
+from loop import __version__
 from loop.base.documents import sums, write_atomic
 from loop.base.errors import LoopError, UsageError, WorkFailed, remark_once
 from loop.base.locks import locked
+from loop.base.places import cache_folder
+from loop.model.bisect import BisectOutput
+from loop.model.change import DecisionOutput, hosts_of, kept_gains
 from loop.model.history import RecordedSession
-from loop.model.output import EarlierTry, VerifyOutput, outputs_of
-from loop.model.record import Finished, Line, Opened, SessionHead, SessionRecord
+from loop.model.index import Environment, Judgement, PatternRun, SessionRow, StepRun
+from loop.model.measurement import PropertyCheck, Verdict
+from loop.model.money import Charge, Resource, Unmeasured
+from loop.model.output import EarlierTry, Output, SanitizeOutput, VerifyOutput, outputs_of, read_output
+from loop.model.record import Finished, Line, Opened, SessionHead, SessionRecord, Started, Status, latest_attempts
 from loop.store import journal
+from loop.store.fingerprints import collect_failures
 
 HEAD, RECORD, REPORT, LOCK, SAMPLES = "session.json", "record.json", "report.md", "lock", "samples"
 CHANGES, RECORDED, RESERVE = "changes", "recorded.json", ".reserve"
@@ -248,3 +264,324 @@ def verified_builds(root: Path, head: SessionHead) -> tuple[EarlierTry, ...]:
             )
             attempts.append(attempt)
     return tuple(attempts)
+
+
+RECENT_SESSIONS = 200  # Number of newest sessions that predictions, proposals and decisions use.
+MAX_NAMED = 5  # Messages name at most this many damaged folders; `loop sessions list --json` has all.
+FORMAT = f"26 {__version__}"
+"""Format of lines and rows. Each folder's stamp contains it, so a new format reads all folders again."""
+
+
+class IndexEntry(NamedTuple):
+    """What the index says of one session folder."""
+
+    folder: str
+    """Its name."""
+    row: SessionRow | None
+    """None for a copy and for a folder that cannot be read; statistics skip these."""
+    problem: str
+    """What is wrong with the folder's files; empty if nothing is."""
+
+
+def rows(root: Path, *, last: int | None = None, target: str | None = None) -> list[SessionRow]:
+    """Index rows of the sessions below `root`, oldest first. Default: all.
+    `last`: only so many newest. `target`: only this target's. Names damaged folders and skips them."""
+    lines = _read_lines(root)
+    for line in [line for line in lines if line["problem"]][:MAX_NAMED]:
+        remark_once(f"left out: {line['problem']}")
+    texts = [line["row"] for line in lines if line["row"] and target in (None, line["target"])]
+    return [SessionRow.model_validate_json(text) for text in (texts if last is None else texts[-last:])]
+
+
+def entries(root: Path) -> list[IndexEntry]:
+    """One entry per session folder, oldest first, including damaged folders and copies."""
+    entries = []
+    for line in _read_lines(root):
+        row = SessionRow.model_validate_json(line["row"]) if line["row"] else None
+        entries.append(IndexEntry(line["folder"], row, line["problem"]))
+    return entries
+
+
+def index_file(root: Path) -> Path:
+    """Path of the index file of a sessions folder, in the cache (safe to delete)."""
+    name = hashlib.sha256(str(root.absolute()).encode(errors="surrogateescape")).hexdigest()[:16]
+    return cache_folder() / "index" / f"{name}.jsonl"
+
+
+def _read_lines(root: Path) -> list[dict[str, Any]]:
+    """Bring the index file up to date. Returns its lines as JSON objects, oldest session first: the fields of
+    IndexEntry (`row` as JSON text), `stamp`, `started` and `target`."""
+    stamp_by_folder = _folder_stamps(root)
+    line_by_folder, fields_by_folder = dict[str, bytes](), dict[str, dict[str, Any]]()
+    path, old_content = index_file(root), b""
+    with contextlib.suppress(OSError):
+        old_content = sums.read_regular(path)
+    for line in old_content.splitlines():
+        body, _, is_intact = sums.split_checksum(line)
+        entry = json.loads(body) if is_intact else {}
+        if is_intact and stamp_by_folder.get(entry["folder"]) == entry["stamp"]:
+            line_by_folder[entry["folder"]], fields_by_folder[entry["folder"]] = line, entry
+    for name in sorted(stamp_by_folder.keys() - fields_by_folder.keys()):
+        row, problem = compute_row(root / name)
+        started = row.started.astimezone(datetime.UTC) if row and row.started else None
+        fields_by_folder[name] = {
+            "folder": name,
+            "stamp": stamp_by_folder[name],
+            "started": started.isoformat(timespec="microseconds") if started else "",  # Recorded sessions first.
+            "target": row.target if row else None,
+            "problem": problem,
+            "row": row.model_dump_json() if row else None,
+        }
+        line_by_folder[name] = sums.with_checksum(json.dumps(fields_by_folder[name])).encode()
+    new_content = b"".join(line + b"\n" for line in line_by_folder.values())
+    if new_content != old_content:
+        with contextlib.suppress(LoopError, OSError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomic(path, new_content, durable=False)
+    return sorted(fields_by_folder.values(), key=lambda fields: (fields["started"], fields["folder"]))
+
+
+def _folder_stamps(root: Path) -> dict[str, str]:
+    """Name of each session's folder to its stamp: index format, then size and time (ns) of its main files."""
+    stamp_by_folder = {}
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(root) as folders:
+        for folder in folders:
+            parts = []
+            for name in ("session.json", "recorded.json", "record.json", "journal.jsonl"):
+                try:
+                    status = os.stat(f"{folder.path}/{name}")
+                    parts.append(f"{status.st_size} {status.st_mtime_ns}")
+                except OSError:
+                    parts.append("-")
+            if folder.name[0] != "." and parts[:2] != ["-", "-"]:  # Else it holds no session.
+                stamp_by_folder[folder.name] = " ".join([FORMAT, *parts])
+    return stamp_by_folder
+
+
+WORST_FIRST: tuple[Status, ...] = ("failed", "aborted", "paused", "passed")
+HEAD_FIELDS = (
+    "id", "started", "target", "device", "variants", "emulated", "threads", "ground", "harness", "attended",
+    "loop_version", "predicted",
+)  # fmt: skip
+"""Fields that a row copies from the session's head."""
+CHECK_ACTIONS = ("kernel.verify", "kernel.emulate")
+"""Actions that compare the target's variants with the reference."""
+TIMING_ACTIONS = ("kernel.measure", "kernel.compare")  # Timing actions. They check outputs too.
+
+
+def compute_row(path: Path) -> tuple[SessionRow | None, str]:
+    """The index row of a session folder, and what is wrong with its files (empty if nothing).
+    The row is None for copies and unreadable folders. Of a damaged journal the intact start counts."""
+    folder = SessionFolder(path)
+    try:
+        if (path / RECORDED).is_file():  # Imported, from before `loop`: it has no journal.
+            return _recorded_row(read_stored(RecordedSession, path / RECORDED)), ""
+        head, record = folder.head(), folder.record()
+        if head.id != path.name:  # A copied folder must not count twice.
+            return None, f"{path}: a copy of session {head.id}"
+        lines, problem = journal.read_intact_lines(path / journal.NAME)
+        return session_row(head, record, lines), problem or describe_lost_lines(path, record, lines)
+    except LoopError as error:
+        return None, error.message
+
+
+def session_row(head: SessionHead, record: SessionRecord | None, lines: Sequence[Line]) -> SessionRow:
+    """The index row of a session. `record` is None when the session has not ended."""
+    steps = latest_attempts(journal.finished_steps(lines))
+    plan, runs = head.plan.plan, _summarise_runs(head, steps, lines)
+    decisions = outputs_of(steps, DecisionOutput)
+    is_right, reusable_results, torch_version = dict[str, bool](), dict[str, bool](), head.machine.torch
+    for step in steps:
+        if step.action == "environment.torch":
+            torch_version = step.output.get("version") or torch_version
+        for verdict in ("right", "wrong") if step.action in CHECK_ACTIONS else ():
+            is_right |= dict.fromkeys(step.output.get(verdict, ()), verdict == "right")
+    for output in outputs_of(steps, Output):
+        if output.rests_on and not output.taken_from:  # Made here, and reusable by later sessions.
+            reusable_results[output.rests_on] = output.ok and reusable_results.get(output.rests_on, True)
+    return SessionRow(
+        **{name: getattr(head, name) for name in HEAD_FIELDS},
+        plan=plan.name,
+        workloads=(*plan.workloads, *plan.checks),
+        kept=kept_gains(steps),
+        left=next((decision.ground for decision in reversed(decisions) if decision.kept), ""),
+        commit=None if head.revision.dirty else head.revision.commit,
+        base=head.revision.commit,
+        environment=Environment(
+            processor=head.machine.processor,
+            gpu=head.gpu,
+            driver=head.machine.driver if head.gpu else None,
+            cuda=head.machine.nvcc,
+            torch=torch_version,
+            compiler=head.machine.compiler,
+        ),
+        runs=runs,
+        right=tuple(variant for variant, passed in is_right.items() if passed),
+        judged=tuple(judgements(head, steps)),
+        blamed=dict(find_blamed_commits(steps)),
+        otherwise=plan.otherwise or "",
+        lasting=reusable_results,
+        complete=set(plan.patterns) <= {run.pattern for run in runs if run.whole},
+        steps=tuple(StepRun(pattern=s.pattern, step=s.step, status=s.status, seconds=s.seconds) for s in steps),
+        hosts=hosts_of(steps),
+        failures=collect_failures(head, [line.event for line in lines if isinstance(line.event, Finished)]),
+        **{"status": None, **(_fields_of_record(record) if record else {})},
+    )
+
+
+def _recorded_row(session: RecordedSession) -> SessionRow:
+    """The index row of a session recorded before `loop`, from the figures of its report."""
+    gpu, row, seconds = session.gpu.get("name"), session.row, session.row.minutes * 60
+    costs: dict[Resource, float | None] = {"gpu": row.gpu_usd, "ai": row.ai_usd, "engineer": row.engineer_usd}
+    fields = {"rate": "history", "seconds": seconds, "basis": "stated"}
+    charges = [Charge(resource=name, usd=usd, **fields) for name, usd in costs.items() if usd is not None]
+    missing = [name for name, usd in costs.items() if usd is None]
+    return SessionRow(
+        id=session.id,
+        started=None,
+        target="recorded elsewhere",
+        plan="recorded",
+        device="cuda",
+        status=None,
+        reason=row.outcome,
+        grade=row.grade or "",
+        seconds=seconds,
+        environment=Environment(processor="", gpu=str(gpu) if gpu else None),
+        charges=tuple(charges),
+        usd=sum(charge.usd for charge in charges),
+        unmeasured=tuple(Unmeasured(resource=name, reason="its report states none") for name in missing),
+        incorrect=("the kernel",) if row.correct is False else (),
+        recorded=True,
+    )
+
+
+def find_blamed_commits(steps: Sequence[Finished]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Variant and commits (hash and subject) of each bisection: the culprit, or several that hold it."""
+    for output in outputs_of(steps, BisectOutput):
+        if output.answer and (commits := (*output.answer.culprits, *output.answer.range)):
+            yield output.variant, tuple(commit.name for commit in commits)
+
+
+def _fields_of_record(record: SessionRecord) -> dict[str, object]:
+    """The row's fields that exist only after the session has ended."""
+    ratios: dict[str, list[float]] = {}  # Variant to its ratios to the baseline.
+    speeds: dict[str, dict[str, float]] = {}  # Variant to workload to such a ratio that is conclusive.
+    for verdict in record.verdicts:
+        if verdict.ratio is not None and verdict.against == "baseline":
+            ratios.setdefault(verdict.variant, []).append(verdict.ratio)
+            if verdict.verdict != "inconclusive":
+                speeds.setdefault(verdict.variant, {})[verdict.workload] = verdict.ratio
+    against_known_good = [verdict for verdict in record.verdicts if verdict.against == "known_good"]
+    # A comparison with the known good says nothing on how a variant compares with the library.
+    others = [verdict for verdict in record.verdicts if verdict.against != "known_good"]
+    record_fields = ("status", "reason", "grade", "seconds", "own_seconds")
+    bill_fields = ("charges", "savings", "usd", "unmeasured", "notes")
+    return {
+        **{name: getattr(record, name) for name in record_fields},
+        **{name: getattr(record.bill, name) for name in bill_fields},
+        "missed": "; ".join(miss.words for miss in record.objective.missed) if record.objective else "",
+        "speeds": speeds,
+        "ratios": {variant: geometric_mean(values) for variant, values in ratios.items()},
+        "inconclusive": variants_with("inconclusive", others),
+        "regressed": variants_with("slower", against_known_good),
+        "incorrect": variants_with("incorrect", record.verdicts),
+    }
+
+
+def variants_with(word: str, verdicts: Iterable[Verdict]) -> tuple[str, ...]:
+    """Variants with a verdict `word`, such as `slower`, on any workload. Each appears once."""
+    return tuple(dict.fromkeys(verdict.variant for verdict in verdicts if verdict.verdict == word))
+
+
+def _summarise_runs(head: SessionHead, steps: Sequence[Finished], lines: Sequence[Line]) -> tuple[PatternRun, ...]:
+    """One summary per run of a pattern: a pattern can run more than once. `steps`: the last attempt of each."""
+    start_times: dict[tuple[int, str], datetime.datetime] = {}
+    for line in lines:
+        if isinstance(line.event, Started):
+            start_times.setdefault((line.event.run, line.event.pattern), line.at)
+    by_run: dict[tuple[int, str], list[Finished]] = {}
+    for step in steps:
+        by_run.setdefault((step.run, step.pattern), []).append(step)
+    step_counts = {pattern.pattern.name: len(pattern.pattern.steps) for pattern in head.plan.patterns}
+    runs = []
+    for (run, name), run_steps in by_run.items():
+        statuses = {step.status for step in run_steps}
+        builds = [build for step in run_steps for build in step.output.get("builds") or ()]
+        runs.append(
+            PatternRun(
+                pattern=name,
+                status=next((status for status in WORST_FIRST if status in statuses), "skipped"),
+                seconds=sum(step.seconds for step in run_steps),
+                started=start_times.get((run, name), head.started),
+                whole=len(run_steps) == step_counts.get(name) and not was_cut_short(run_steps),
+                built=any(isinstance(build, dict) and not build.get("cached") for build in builds),
+            )
+        )
+    return tuple(runs)
+
+
+def was_cut_short(steps: Sequence[Finished]) -> bool:
+    """Whether a run of a pattern (its steps in order) was ended early, or left out steps because one had failed.
+    Its time says nothing on a run that does all steps. A step that had nothing to do has an output."""
+    statuses = [step.status for step in steps]
+    after_failure = steps[statuses.index("failed") :] if "failed" in statuses else ()
+    is_left_out = any(step.status == "skipped" and not step.output for step in after_failure)
+    return is_left_out or bool({"aborted", "paused"}.intersection(statuses))
+
+
+def judgements(head: SessionHead, steps: Sequence[Finished]) -> Iterator[Judgement]:
+    """Checks of a session, each passed or failed: one judgement for each variant, build and condition (threads,
+    seed, emulator). A check that failed once counts as failed. Checks that the library failed too are left out."""
+    # Debugging steps store `builds` in another form.
+    build_steps = [step for step in steps if not step.action.startswith("debug.")]
+    builds = [build for step in build_steps for build in step.output.get("builds", ())]
+    last_build_id = {build["variant"]: build["build_id"] for build in builds}
+    copied_builds = {build["build_id"] for build in builds if not build.get("compiled", True)}
+    session_threads = 0 if head.device == "cuda" else head.threads  # 0: threads do not matter on a GPU.
+    passed_by_check: dict[Judgement, dict[str, bool]] = {}
+
+    def add(check: str, variant: str, build: str | None = None, *, passed: bool, **conditions: Any) -> None:
+        """Add a check of a variant. `build`: its id; None: the last one that the session built."""
+        build_id = last_build_id.get(variant, "") if build is None else build
+        build_id = "" if build_id in copied_builds else build_id  # Its files identify a Python variant.
+        fields = {"threads": session_threads, "seed": head.seed, "emulated": False, **conditions}
+        checks = passed_by_check.setdefault(Judgement(variant=variant, build=build_id, **fields), {})
+        checks[check] = passed and checks.get(check, True)
+
+    for step in steps:
+        output = read_output(step, VerifyOutput)
+        if output is None or (output.control is not None and not output.control.is_right):
+            continue  # The library failed the same checks, so they prove nothing.
+        for checks in output.variants:
+            is_judged = checks.variant in output.right or checks.first_failure is not None
+            emulated = checks.emulated or step.action == "kernel.emulate"
+            for check in checks.checks if is_judged else ():
+                threads = session_threads and (check.threads or session_threads)
+                layout = "" if check.inputs == "contiguous" else f", {check.inputs}"
+                conditions = {"threads": threads, "seed": output.seed, "emulated": emulated}
+                name = f"{check.workload.name}{layout}"
+                add(name, checks.variant, checks.build_id or "", passed=check.passed, **conditions)
+    for step in steps:
+        for fields in step.output.get("checks", ()) if step.action == "kernel.properties" else ():
+            tested = PropertyCheck.model_validate(fields, extra="ignore")
+            if tested.status != "inapplicable":
+                name = f"{tested.workload}, property {tested.property}"
+                add(name, tested.variant, passed=tested.status == "holds")
+        timing_output = read_output(step, Output) if step.action in TIMING_ACTIONS else None
+        for verdict in timing_output.verdicts if timing_output else ():
+            if verdict.verdict != "invalid":
+                name = f"{verdict.workload}, timed against {verdict.against}"
+                add(name, verdict.variant, passed=verdict.verdict != "incorrect")
+    for report in outputs_of(steps, SanitizeOutput):
+        for variant in (*report.clean, *report.found):
+            add("sanitizers", variant, passed=variant in report.clean)
+    for judgement, passed_checks in passed_by_check.items():
+        right = tuple(name for name, passed in passed_checks.items() if passed)
+        wrong = tuple(name for name, passed in passed_checks.items() if not passed)
+        yield judgement.model_copy(update={"right": right, "wrong": wrong})
+
+
+def wrong_builds(rows: Sequence[SessionRow]) -> set[tuple[str, str, str]]:
+    """Builds that failed any check: (variant, build id, ""), or (variant, "", hash of files) of Python."""
+    pairs = [(row, judgement) for row in rows for judgement in row.judged if judgement.wrong]
+    return {(wrong.variant, wrong.build, "" if wrong.build else row.ground) for row, wrong in pairs}

@@ -5,7 +5,7 @@ from statistics import median, median_low
 
 from loop.base.processes import Waiting
 from loop.gate.kernel import failure_verdict
-from loop.machine.gpus import detect_gpus
+from loop.machine.machine import detect_gpus
 from loop.model.dtypes import Dtype
 from loop.model.measurement import BASELINE, Against, Measurement, NoSpeedVerdict, Segment
 from loop.model.profile import DeviceFacts

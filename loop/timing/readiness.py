@@ -13,8 +13,7 @@ from loop.base.places import shared_locks
 from loop.base.processes import Tick, Waiting
 from loop.gate.kernel import compile_all, variants_to_build, workloads
 from loop.machine import nvml
-from loop.machine.gpus import detect_gpus
-from loop.machine.machine import cores
+from loop.machine.machine import cores, detect_gpus
 from loop.model.measurement import Build
 from loop.model.output import VerifyOutput
 from loop.report import format as say

@@ -9,7 +9,7 @@ parsed means that a candidate wrote to the socket: the check is *tampered*. Tens
 calls travel in shared memory.
 
 In the judge, `target_functions` calls the target's functions, `truth` bounds the error of an output, `suspects`
-explains wrong outputs, `blind_spots` names what the inputs cannot show, and `relations` checks properties. In the
-worker, `checking` makes the calls of one check: the same values with different bytes in the guard zones.
+explains wrong outputs and names what the inputs cannot show, and `judge` checks properties. In the
+worker, `worker_program` makes the calls of one check: the same values with different bytes in the guard zones.
 `program` starts both, sends orders to workers and times them. A worker that crashes or hangs fails one check only.
 """

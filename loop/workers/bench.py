@@ -17,8 +17,7 @@ from loop.base.errors import WorkFailed
 from loop.base.expressions import Expression
 from loop.base.processes import Waiting, kill_group
 from loop.calls.call import Call, CommandTerms, FunctionTerms, LibraryTerms, Refused, Terms
-from loop.machine.gpus import detect_gpus, facts_of_present_gpu
-from loop.machine.machine import available_memory, cores, machine
+from loop.machine.machine import available_memory, cores, detect_gpus, facts_of_present_gpu, machine
 from loop.machine.nvml import Sensors, open_sensors
 from loop.model.dtypes import Device, Dtype, Layout
 from loop.model.measurement import BASELINE, Build, DeviceReading, Weaknesses

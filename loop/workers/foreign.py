@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from loop.base.expressions import Expression
-from loop.calls import torch_side
+from loop.calls import callee
 from loop.calls.call import Refused
-from loop.calls.torch_side import Function
+from loop.calls.callee import Function
 
 INTEGER_RANGES = {"int8": (-128, 128), "uint8": (0, 256), "bool": (0, 2)}
 """Range of random integers for each type; other types get -1024 to 1023."""
@@ -170,7 +170,7 @@ def pass_by_position(function: Function, inputs: Sequence[str], outputs: Mapping
 
 def import_function(path: Path, name: str) -> Function:
     """Import a function from a file; its folder is searched for modules. Refused if missing."""
-    module = torch_side.import_file(str(path))
+    module = callee.import_file(str(path))
     if not hasattr(module, name):
         raise Refused(f"{path.name} defines no {name}")
     return getattr(module, name)  # type: ignore[no-any-return]

@@ -22,10 +22,17 @@ from typing import Any
 from torch import OutOfMemoryError, Tensor
 
 from loop.base.own_process import limit_memory
-from loop.calls import torch_side
-from loop.calls.callee import SplitStructure, outputs_by_path, rebuild_structure, split_structure
+from loop.calls import callee
+from loop.calls.callee import (
+    SplitStructure,
+    bits_of,
+    bytes_of,
+    outputs_by_path,
+    rebuild_structure,
+    same_bits,
+    split_structure,
+)
 from loop.calls.own_modules import search_folder
-from loop.calls.torch_side import bits_of, bytes_of, same_bits
 from loop.mistakes.functions import floating_positions
 from loop.workers.target_functions import SEED_STEP, draw_inputs, rebuild_inputs, run_check
 
@@ -45,7 +52,7 @@ class StatedTask:
         """`terms`: the content of TERMS. A function that it does not name is None. Raises Refused."""
         self.terms = terms
         names = ("generator", "reference", "arguments", "checker")
-        functions = {name: torch_side.find_function(terms[name]) for name in names if terms[name]}
+        functions = {name: callee.find_function(terms[name]) for name in names if terms[name]}
         self.generator, self.reference = functions.get("generator"), functions.get("reference")
         self.make_arguments, self.checker = functions.get("arguments"), functions.get("checker")
 
@@ -54,7 +61,7 @@ class StatedTask:
         are float64."""
         if not self.terms["is_class"]:
             return function
-        module = torch_side.make_instance(function, self.make_arguments, SEED)
+        module = callee.make_instance(function, self.make_arguments, SEED)
         return (module.double() if exact else module).to(self.terms["device"])
 
     def draw_case(self, arguments: dict[str, Any], seed: int) -> SplitStructure:
@@ -133,7 +140,7 @@ def judge_answer(task: StatedTask, function_name: str) -> dict[str, Any]:
     memory as failed. If right, `same`: whether all tensors were bitwise equal to the reference's."""
     is_same, start_s = True, time.monotonic()
     try:
-        answer = task.instantiate(torch_side.find_function(function_name))
+        answer = task.instantiate(callee.find_function(function_name))
         reference = task.instantiate(task.reference)
         for case, trial in itertools.product(task.terms["cases"], range(task.terms["trials"])):
             # After the time limit each further case still gets its first trials.
@@ -249,7 +256,7 @@ def main(terms: dict[str, Any]) -> dict[str, Any]:
     """Audit the task; if `terms` has answers, return only `verdicts`: each answer's, by name."""
     limit_memory()
     search_folder(terms["folder"])
-    torch_side.use_threads(terms["threads"])
+    callee.use_threads(terms["threads"])
     start_s, task = time.monotonic(), StatedTask(terms)
     if terms["answers"]:
         answers = terms["answers"].items()

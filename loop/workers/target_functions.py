@@ -15,11 +15,20 @@ import numpy
 import torch
 from torch import Tensor
 
-from loop.calls import callee, torch_side
+from loop.calls import callee
 from loop.calls.call import Call, FunctionTerms, Refused, TensorFile
-from loop.calls.callee import Callee, SplitStructure, rebuild_structure, split_structure
+from loop.calls.callee import (
+    DTYPE_NAMES,
+    TORCH_DTYPES,
+    Callee,
+    SplitStructure,
+    bytes_of,
+    rebuild_structure,
+    same_bits,
+    seed_all,
+    split_structure,
+)
 from loop.calls.own_modules import describe_error
-from loop.calls.torch_side import DTYPE_NAMES, TORCH_DTYPES, bytes_of, same_bits, seed_all
 from loop.model.causes import Cause
 from loop.model.target import Fill
 from loop.workers.judge_messages import PrepareAnswer, SetTarget
@@ -102,7 +111,7 @@ class TargetFunctions:
 
         def find(function: Any) -> Any:
             """Load a function that the target names; None if it names none."""
-            return torch_side.find_function(function.python) if function else None
+            return callee.find_function(function.python) if function else None
 
         self.reference, self.plain = find(target.reference), find(target.plain)
         self.generator, self.checker = find(target.generator), find(target.checker)
@@ -150,7 +159,7 @@ class TargetFunctions:
                 expected = f"expected {file.name} of shape {list(file.shape)}"
                 raise Refused(f"the maker of inputs: {expected}, got {shape}")
             flat = values.reshape(-1).to(TORCH_DTYPES[file.dtype])
-            torch_side.write_tensor(file.path, flat)
+            callee.write_tensor(file.path, flat)
             known_window = flat[file.offset : file.offset + file.elements]
             tensors.append(known_window.reshape(file.shape))
         return Inputs(call, tensors)

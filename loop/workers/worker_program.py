@@ -1,9 +1,15 @@
-"""A worker's program: `python -m loop.workers.worker_program CORES ARENA_FD [BELL_FD]`. It
-holds one variant and imports torch only for one that needs it: that saves seconds."""
+"""A worker's program: `python -m loop.workers.worker_program CORES ARENA_FD [BELL_FD]`.
+
+It holds one variant and imports torch only for one that needs it: that saves seconds.
+
+A check calls the variant several times on the same values, each time with different bytes in the guard
+zones. A correct variant gives the same output whatever the zones contain, and never changes them.
+"""
 
 import contextlib
 import ctypes
 import hashlib
+import json
 import math
 import mmap
 import os
@@ -11,18 +17,277 @@ import random
 import sys
 from collections.abc import Callable
 from functools import partial
+from time import perf_counter
 from typing import Any
 
-from loop.calls import invocation
+from loop.calls import invocation, memory
 from loop.calls.arena import MOST_CALLS, obey
 from loop.calls.call import FunctionTerms, LibraryTerms, Refused
-from loop.calls.invocation import CONTROL_BYTES, Loaded, Places, Prepared, Stage, place_tensors
-from loop.calls.library import Compiled
+from loop.calls.invocation import CONTROL_BYTES, Loaded, Places, Prepared, Stage, name_faults, place_tensors
+from loop.calls.library import Compiled, bind_entry
+from loop.calls.memory import KINDS, MIXED, Guard
 from loop.calls.own_modules import describe_error, search_folder
 from loop.calls.seal import Seal
-from loop.workers import checking, messages
-from loop.workers.checking import CallCheck
-from loop.workers.messages import Request, serve
+from loop.workers import messages
+from loop.workers.messages import DryLaunches, Kernel, ListLaunches, Observe, Request, serve
+
+MIN_CALLS = 2  # Least number of calls; 1 if a call is slow and was checked on other values.
+SLOW_LIMIT_S = 0.1  # After this time, no more kinds of guard bytes are tried. Each check draws one.
+HURRIED_LIMIT_S = 3e-3  # The same limit for a hurried check, which then ends.
+REPEAT_S, MAX_OUTPUTS = 4e-3, 3
+"""Seconds for which a fast call is repeated, and the number of different outputs that ends it. A
+data race may show once in a hundred calls."""
+CONFIRMING_CALLS = 6  # Calls, half with either guard bytes, that must agree on an out-of-bounds read.
+NAMING_LIMIT_S = 5.0  # Time limit in seconds for finding out which tensor is read out of bounds.
+
+Guards = tuple[Guard, ...]
+
+
+class CheckedOutput:
+    """One distinct output, the numbers of its first and last call, and the guard bytes of the first."""
+
+    def __init__(self, block: bytes, call_number: int, guards: Guards, *, only_in_enclosures: bool) -> None:
+        """`block`: its bytes. `only_in_enclosures`: only calls with inaccessible guard zones gave it. It may
+        differ from others in the last bits, because the tensors lay at other addresses."""
+        self.block, self.guards, self.only_in_enclosures = block, guards, only_in_enclosures
+        self.first_call = self.last_call = call_number
+
+
+def describe_float_unit() -> str:
+    """How this thread's floating-point unit differs from a usual one, in words; empty if it does not. A variant
+    may change it in a call, or when it is loaded: `-Ofast` links such code into libraries."""
+    enabled_traps = getattr(ctypes.CDLL(None), "fegetexcept", None)
+    if enabled_traps is not None and enabled_traps():  # They could end the calculations below, too.
+        return "a floating-point exception, such as underflow, ends the process"
+    smallest, eps = sys.float_info.min, sys.float_info.epsilon
+    changes = ["subnormal numbers count as 0"] if smallest / 2 + smallest / 2 != smallest else []
+    if (1 + eps / 4, -1 - eps / 4, 1 + 0.75 * eps) != (1.0, -1.0, 1 + eps):
+        changes.append("results round another way")
+    return " and ".join(changes)
+
+
+class CallCheck:
+    """Repeats one prepared call and collects its outputs and out-of-bounds accesses."""
+
+    def __init__(
+        self,
+        prepared: Prepared,
+        generator: random.Random,
+        *,
+        is_hurried: bool = False,
+        may_run_once: bool = False,
+        interposes_call: bool = False,
+    ) -> None:
+        """`is_hurried`: stop early. `may_run_once`: a slow call was checked on other values before.
+        `interposes_call`: call on other values after the first or second call, ignore that output."""
+        self.prepared, self.generator = prepared, generator
+        self.is_hurried, self.may_run_once = is_hurried, may_run_once
+        self.must_interpose = interposes_call and not prepared.is_program
+        self.limit_s = HURRIED_LIMIT_S if is_hurried else SLOW_LIMIT_S
+        self.min_calls = 1 if may_run_once else MIN_CALLS
+        self.start_s, self.call_count, self.quickest_s = perf_counter(), 0, math.inf
+        self.outputs: list[CheckedOutput] = []
+        # These four are as in `messages.Computed`.
+        self.changed_inputs: set[str] = set()
+        self.stray_writes: list[str] = []
+        self.stray_reads, self.depends_on_prefill = "", False
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether only necessary calls are made: of a program, or if the time limit is used up."""
+        return self.prepared.is_program or perf_counter() - self.start_s > self.limit_s
+
+    def run(self) -> "CallCheck":
+        """Make the calls, then find what the output depends on and try inaccessible guard zones."""
+        with name_faults(lambda: self.prepared.memories):
+            self._repeat_with_guards()
+            if self.changed_inputs or self.stray_writes:  # It is wrong already.
+                return self
+            if len(self.outputs) > 1 and self.prepared.memories:
+                self.stray_reads = self._find_stray_reads()
+            elif self.prepared.outputs and not self.is_slow:
+                (output,) = self.outputs
+                self.depends_on_prefill = self._call_once(output.guards, memory.draw_guard(MIXED)) != output.block
+            if self.stray_reads or (self.may_run_once and self.is_slow):
+                return self
+            # With inaccessible guard zones, an out-of-bounds access ends the process with a message.
+            # Then the tensors return to their old addresses, for variants that cache by them.
+            for at_end in (False, True):  # At the beginning, then at the end of their pages.
+                # A slow call is made only at the end; in a hurried check, not at all.
+                is_left_out = self.is_slow and (self.is_hurried or not at_end)
+                if not is_left_out and self.prepared.protect_zones(at_end=at_end):
+                    self.prepared.poison_outputs()
+                    self.prepared.bind()()
+                    self.call_count += 1
+                    self._record_output(self.prepared.read_output(), only_in_enclosures=True)
+                    self.prepared.unprotect_zones()
+            if not self.stray_writes:  # Around tensors that it allocated itself.
+                self.stray_writes = self.prepared.describe_allocation_strays()
+        return self
+
+    def _repeat_with_guards(self) -> None:
+        """Call with every kind of guard bytes, then with random kinds while time allows. A check of
+        a single call draws a kind that changes the output of a variant that reads out of bounds."""
+        own_values_kind, *kinds = KINDS
+        self.generator.shuffle(kinds)
+        # Guard bytes like the tensor's own values show least: they are no choice for a single call.
+        kinds.insert(len(kinds) if self.may_run_once else 0, own_values_kind)
+        for kind in kinds:
+            # An out-of-bounds write decides the check: no further call is needed.
+            if self.call_count >= self.min_calls and (self.is_slow or self.changed_inputs or self.stray_writes):
+                break
+            self._record_call(kind)
+            is_due = self.call_count == 2 or self.is_slow or self.generator.randrange(2) == 1
+            if self.must_interpose and is_due:
+                # Two calls after the first, or one after the second: the next is the fourth of its process, and a
+                # variant that computes every other call gives it the other values.
+                self.must_interpose = False
+                self.prepared.load_other_values(self.generator)
+                for _ in range(3 - self.call_count):
+                    self.prepared.bind()()
+        end_s = perf_counter() + REPEAT_S
+        while perf_counter() < end_s and len(self.outputs) < MAX_OUTPUTS and not self.is_slow:
+            self._record_call(self.generator.choice(KINDS))
+
+    def _record_call(self, kind: str) -> None:
+        """Make a call with one kind of guard bytes around all tensors, and record its output."""
+        guards = tuple(memory.draw_guard(kind) for _ in self.prepared.memories)
+        self._record_output(self._call_once(guards), guards)
+
+    def _record_output(self, block: bytes, guards: Guards = (), *, only_in_enclosures: bool = False) -> None:
+        """Record the output of the latest call, as an occurrence of an earlier one if it is equal."""
+        for output in self.outputs:
+            if output.block == block:  # Quicker than a digest.
+                output.last_call = self.call_count
+                return
+        self.outputs.append(CheckedOutput(block, self.call_count, guards, only_in_enclosures=only_in_enclosures))
+
+    def _call_once(self, guards: Guards, prefill: Guard | None = None) -> bytes:
+        """Make one call with these guard bytes and return its output. `prefill`: contents of the
+        output's memory before the call; None: NaN."""
+        self.call_count += 1
+        self.prepared.write_inputs_and_guards(guards)
+        self.prepared.poison_outputs(prefill)
+        run, start_s = self.prepared.bind(), perf_counter()
+        run()
+        self.quickest_s = min(self.quickest_s, perf_counter() - start_s)
+        output = self.prepared.read_output()
+        self.stray_writes = self.stray_writes or self.prepared.stray_writes()
+        self.changed_inputs |= set(self.prepared.changed_inputs())
+        return output
+
+    def _find_stray_reads(self) -> str:
+        """Name the tensors outside of which the variant reads (`its tensors` if there is no time to find out);
+        empty if guard bytes do not decide the output."""
+        first_output, second_output = self.outputs[:2]
+        # Equal guard bytes must give equal outputs. The order is random, so a call counter cannot imitate it.
+        order = [first_output, second_output] * (CONFIRMING_CALLS // 2)
+        self.generator.shuffle(order)
+        for number, output in enumerate([second_output, first_output, first_output, *order]):
+            if self._call_once(output.guards) != output.block:
+                return ""
+            if number >= MIN_CALLS and self.is_slow:
+                break
+        # Change the guard bytes of one tensor at a time and see whether the output changes.
+        memories, read_names = self.prepared.memories, list[str]()
+        mean_call_s = (perf_counter() - self.start_s) / self.call_count
+        if mean_call_s * len(memories) <= NAMING_LIMIT_S:
+            for n, tensor_memory in enumerate(memories):
+                guards = (*first_output.guards[:n], second_output.guards[n], *first_output.guards[n + 1 :])
+                if self._call_once(guards) != first_output.block:
+                    read_names.append(tensor_memory.name)
+        return " and ".join(read_names) or "its tensors"
+
+
+DRY_RUN_VARIABLE, LAUNCHES_VARIABLE = "LOOP_EMULATOR_DRY", "LOOP_EMULATOR_LAUNCHES"
+"""Environment variables that switch the emulator's dry run on and name the file of its launches."""
+ADDRESS_STEP = 1 << 40  # Distance between tensors' addresses in a dry run, which nothing dereferences.
+DRIVER_LIBRARY = "libcuda.so.1"
+
+
+def list_launches(request: ListLaunches) -> DryLaunches:
+    """List the launches of one call of an emulated library in order, and the error that its entry
+    returned, if any. The library runs in a mode in which it executes no kernel and appends the
+    launches to a file, after those of earlier calls."""
+    from pathlib import Path
+
+    assert isinstance(request.variant, LibraryTerms)
+    path, call, entry_error = Path(request.path), request.call, ""
+    path.touch()
+    earlier_bytes = path.stat().st_size
+    # Set first: the library may read them only when loaded.
+    os.environ |= {DRY_RUN_VARIABLE: "1", LAUNCHES_VARIABLE: request.path}
+    inputs = [ADDRESS_STEP * number for number in range(1, len(call.inputs) + 1)]
+    output_block = ADDRESS_STEP * (len(call.inputs) + 1)
+    outputs = [output_block + part.offset for part in call.separate_outputs]
+    variant = Compiled(request.variant)
+    try:
+        bind_entry(variant.invoke, call, inputs, outputs)()
+    except Refused as refused:
+        entry_error = str(refused)
+    lines = path.read_bytes()[earlier_bytes:].decode(errors="replace").splitlines()
+    return DryLaunches(tuple(map(json.loads, lines)), entry_error)
+
+
+def make_observed_call(loaded: Loaded, request: Observe) -> tuple[Kernel, ...]:
+    """Make a call under a tool; return its kernels if `how` is `trace` (Refused without a GPU), else ().
+    `once`, for sanitizers: each tensor of a compiled GPU variant is an allocation of exactly its size,
+    the output uninitialised. `mark`: profilers count only between the marks, after a warm-up call."""
+    if request.how == "once":
+        if isinstance(loaded, Compiled):
+            prepared: Prepared = loaded.prepare(request.call, has_zones=False)
+        else:
+            prepared = loaded.prepare(request.call)
+        prepared.bind()()
+        return ()
+    prepared = loaded.prepare(request.call.at_first_windows())
+    run = prepared.bind()  # `run` holds raw addresses, so `prepared` has to stay alive.
+    run()
+    if request.how == "trace":
+        return trace_kernels(run)
+    torch, driver = sys.modules.get("torch"), None
+    with contextlib.suppress(OSError):  # Without a driver no profiler waits for marks.
+        driver = ctypes.CDLL(DRIVER_LIBRARY)
+    if driver:
+        driver.cuProfilerStart()  # From here on `ncu --profile-from-start off` counts.
+    run()
+    if torch is not None and torch.cuda.is_available():  # A compiled variant's call has already waited.
+        torch.cuda.synchronize()
+    if driver:
+        driver.cuProfilerStop()
+    return ()
+
+
+def trace_kernels(run: Callable[[], Any]) -> tuple[Kernel, ...]:
+    """Record the kernels of one call with torch's profiler, in the second of two runs: the first
+    includes the profiler's setup. Raises Refused if torch has no GPU."""
+    import tempfile
+    from pathlib import Path
+
+    import torch
+    from torch.profiler import ProfilerActivity, profile
+
+    if not torch.cuda.is_available():
+        raise Refused("torch sees no CUDA device")
+    for _ in range(2):
+        with profile(activities=[ProfilerActivity.CUDA]) as profiled:
+            run()
+            torch.cuda.synchronize()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "trace.json"
+        profiled.export_chrome_trace(str(path))
+        return kernels_of_trace(json.loads(path.read_text(errors="replace")))
+
+
+def kernels_of_trace(trace: dict[str, Any]) -> tuple[Kernel, ...]:
+    """Kernels of a Chrome trace (the parsed file) in order of start, without copies and fills."""
+    kernels = []
+    for event in sorted(trace.get("traceEvents", []), key=lambda event: float(event.get("ts", 0))):
+        if event.get("cat") == "kernel":
+            duration_us = float(event["dur"]) if "dur" in event else None
+            registers = event.get("args", {}).get("registers per thread")
+            kernels.append(Kernel(str(event.get("name", "")), duration_us, registers))
+    return tuple(kernels)
 
 
 class LoadedCandidate:
@@ -93,9 +358,9 @@ class WorkerProgram:
         terms = request.variant
         load_variant: Callable[[], Loaded]
         if isinstance(terms, FunctionTerms):
-            from loop.calls import torch_call, torch_side
+            from loop.calls import callee, torch_call
 
-            torch_side.use_threads(request.threads)
+            callee.use_threads(request.threads)
             if request.device == "cuda":
                 torch_call.require_device()
             search_folder(request.folder)
@@ -137,7 +402,7 @@ class WorkerProgram:
             stray_reads=check.stray_reads,
             depends_on_prefill=check.depends_on_prefill,
             replaced_functions=tuple(self.seal.replaced_functions()) if self.seal else (),
-            float_unit_change=checking.describe_float_unit(),
+            float_unit_change=describe_float_unit(),
         )
 
     def find_candidate(self, mistake: messages.Mistake | None = None) -> LoadedCandidate:
@@ -225,8 +490,8 @@ def main(cores: str, *descriptors: str) -> None:
         messages.StageCall: program.stage,
         messages.ObeyOrders: program.obey,
         messages.Unstage: program.unstage,
-        messages.Observe: lambda request: checking.make_observed_call(program.find_candidate().loaded, request),
-        messages.ListLaunches: checking.list_launches,
+        messages.Observe: lambda request: make_observed_call(program.find_candidate().loaded, request),
+        messages.ListLaunches: list_launches,
     }
     serve(answer)
 

@@ -10,7 +10,7 @@ import pytest
 from loop.base.documents import content_hash, write_atomic
 from loop.base.errors import LoopError, UsageError
 from loop.base.places import cache_folder, make_folder_variables_absolute, state_folder
-from loop.library.project import find_project
+from loop.library.definitions import find_project
 
 
 def failing(number: int) -> Any:

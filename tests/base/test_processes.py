@@ -12,10 +12,21 @@ from pathlib import Path
 import psutil
 import pytest
 
-from loop.base import interrupts
+from loop.base import processes
 from loop.base.errors import ExitCode, LoopError, Stopped
-from loop.base.interrupts import SIGNALS, raise_if_signalled, signals_as_flags, store_signal_number
-from loop.base.processes import CappedStream, Completed, Tick, python_path, run, run_side_by_side, run_to_end
+from loop.base.processes import (
+    SIGNALS,
+    CappedStream,
+    Completed,
+    Tick,
+    python_path,
+    raise_if_signalled,
+    run,
+    run_side_by_side,
+    run_to_end,
+    signals_as_flags,
+    store_signal_number,
+)
 from tests.conftest import ROOT
 
 
@@ -105,7 +116,7 @@ WORK = """
 import os, sys, time
 from loop.base.processes import Child, end_children_at_exit
 end_children_at_exit()
-from loop.base.interrupts import raise_if_signalled, signals_as_flags
+from loop.base.processes import raise_if_signalled, signals_as_flags
 from loop.base.errors import Stopped
 folder = {folder!r}
 def done(name):
@@ -238,15 +249,15 @@ def test_a_later_one_ends_the_process(tmp_path: Path) -> None:
     """A second signal ends a process that hangs and never checks for signals."""
     script = (
         "import signal, time; from loop.base import interrupts\n"
-        "interrupts.SAME_SIGNAL_S = 0.2\n"
-        "with interrupts.signals_as_flags():\n"
+        "processes.SAME_SIGNAL_S = 0.2\n"
+        "with processes.signals_as_flags():\n"
         "    signal.raise_signal(signal.SIGTERM); signal.raise_signal(signal.SIGTERM); print('both', flush=True)\n"
         "    time.sleep(0.3); signal.raise_signal(signal.SIGTERM); print('never')\n"
     )
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, check=False)
     assert (ExitCode.INTERRUPTED, "both\n") == (done.returncode, done.stdout)
-    assert interrupts.SAME_SIGNAL_S > 0.3
+    assert processes.SAME_SIGNAL_S > 0.3
 
 
 def test_a_signal_that_a_library_swallowed_ends_the_command_all_the_same() -> None:
@@ -297,5 +308,5 @@ def test_a_signal_noted_before_the_work_keeps_it_from_beginning() -> None:
     begun = []
     with pytest.raises(Stopped), signals_as_flags():
         begun.append("work")
-    interrupts._signal_state.number = 0
+    processes._signal_state.number = 0
     assert not begun

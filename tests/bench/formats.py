@@ -19,9 +19,8 @@ from loop.base.documents import write_atomic
 from loop.base.errors import LoopError
 from loop.formats import table
 from loop.formats.model import ForeignTask, find_hindrances
-from loop.machine.gpus import detect_gpus
-from loop.machine.machine import machine
-from loop.repository.reading import read_revision
+from loop.machine.machine import detect_gpus, machine
+from loop.repository.worktree import read_revision
 from tests.bench.formats_verdicts import rows, sections
 
 PAGE = Path(__file__).with_name("FORMATS.md")

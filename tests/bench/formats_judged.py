@@ -29,8 +29,7 @@ from loop.formats import table
 from loop.formats.model import ForeignTask, find_hindrances
 from loop.formats.table import write_as_target
 from loop.formats.theirs import GateVerdict, Verdict, explain_disagreement
-from loop.machine.gpus import detect_gpus
-from loop.machine.machine import cores, machine
+from loop.machine.machine import cores, detect_gpus, machine
 from loop.workers.nursery import PASSIVE_WAITING
 from tests.bench.formats import CHECKOUTS, commit_of, write_page
 from tests.bench.formats_sample import DEVICES, EVALUATORS, draw, sample, shipped_in

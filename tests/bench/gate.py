@@ -20,7 +20,7 @@ from loop.base.places import include_folder
 from loop.base.processes import run_to_end
 from loop.builds.build import build
 from loop.library import targets
-from loop.library.project import find_project
+from loop.library.definitions import find_project
 from loop.machine.machine import machine
 from loop.model.dtypes import Device
 from loop.model.workloads import expand_sets

@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import fmean
 
 from loop.model.index import SessionRow
-from loop.store import index
+from loop.store import sessions
 from tests.bench.rig import Rig, busy_programs
 from tests.faults.results import machine
 from tests.projects import make_project
@@ -43,8 +43,8 @@ def bench(count: int) -> list[str]:
             with busy_programs(number):
                 time.sleep(SETTLE_S)
                 rig.run("run", "session", "quick", "--target", str(folder))
-            print(line(number, index.rows(top / "sessions")[-1]), flush=True)
-        rows = index.rows(top / "sessions")
+            print(line(number, sessions.rows(top / "sessions")[-1]), flush=True)
+        rows = sessions.rows(top / "sessions")
     inside = [
         row.predicted.low_s <= row.seconds <= row.predicted.high_s
         for row in rows

@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from loop.base.documents import write_atomic
-from loop.machine.gpus import detect_gpus
-from loop.machine.machine import machine
+from loop.machine.machine import detect_gpus, machine
 from tests.bench.optimize_live import play
 from tests.bench.optimize_pool import FUNCTIONS, PLAN, Kernel, Patch, pool
 from tests.conftest import ROOT

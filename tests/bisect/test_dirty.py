@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from loop.bisect.candidates import read_commits
 from loop.bisect.command import BisectRequest, run_bisect
+from loop.bisect.trying import read_commits
 from loop.model.bisect import UNCOMMITTED
 from loop.report.screen import Screen
 from tests.bisect.histories import make_history

@@ -11,7 +11,7 @@ from loop.base.errors import UsageError
 from loop.bisect.command import BisectRequest, run_bisect
 from loop.bisect.trying import choose_slower_workloads
 from loop.library import trust
-from loop.library.project import find_project
+from loop.library.definitions import find_project
 from loop.report.screen import Screen
 from loop.timing.verdicts import MAX_BLOCKS
 from tests.bench.coverage import by_bisection

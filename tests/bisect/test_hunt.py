@@ -11,9 +11,8 @@ import pytest
 
 from loop.base.errors import MachineFailure
 from loop.base.processes import Tick, run_to_end
-from loop.bisect.candidates import CommitLine, Untestable, read_commits
 from loop.bisect.hunt import Bisection
-from loop.bisect.trying import KernelProbe, Observing, ProbeMemory, Prober
+from loop.bisect.trying import CommitLine, KernelProbe, Observing, ProbeMemory, Prober, Untestable, read_commits
 from loop.model.bisect import BisectAnswer, Candidate, Metric, Probe
 from loop.model.measurement import Check, VariantChecks
 from loop.workers.program import WorkerLost

@@ -7,10 +7,10 @@ import pytest
 
 from loop.base.places import include_folder, state_folder
 from loop.base.processes import run_to_end
-from loop.bisect.candidates import Builder, Untestable, branches_of_merge, name_programs, read_commits
 from loop.bisect.hunt import open_worktree
+from loop.bisect.trying import Builder, Untestable, branches_of_merge, name_programs, read_commits
 from loop.library import targets
-from loop.library.project import find_project
+from loop.library.definitions import find_project
 from loop.model.bisect import UNCOMMITTED
 from loop.repository.worktree import Worktree
 from loop.workers.bench import Bench

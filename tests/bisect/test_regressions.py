@@ -13,8 +13,7 @@ from loop.gate.kernel import VerifyTerms, emulate, verify
 from loop.model.bisect import BisectOutput, Metric
 from loop.model.index import SessionRow
 from loop.model.record import Finished
-from loop.steps.context import Context, NoArguments
-from loop.steps.reused_results import ResultLifetime
+from loop.steps.context import Context, NoArguments, ResultLifetime
 from loop.workers.bench import Bench
 from tests.gate.test_emulating import SCALE, emulated
 from tests.makers import make_finished

@@ -12,10 +12,9 @@ import torch
 
 from loop.calls import invocation, memory
 from loop.calls.call import Call, FunctionTerms, Refused, TensorFile
-from loop.calls.callee import Callee, rebuild_structure, split_structure
+from loop.calls.callee import Callee, find_function, rebuild_structure, split_structure
 from loop.calls.own_modules import search_folder
 from loop.calls.seal import Seal
-from loop.calls.torch_side import find_function
 
 
 class Pair(NamedTuple):

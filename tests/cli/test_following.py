@@ -16,7 +16,7 @@ from loop.cloud.hosts import Host
 from loop.jobs import ssh as noted
 from loop.jobs.folder import LOCK, SENT, Job, JobFolder, create_job
 from loop.jobs.ssh import Connection, SentJob, Unreachable, tree_in_use_error
-from loop.library.project import Project
+from loop.library.definitions import Project
 from loop.model import change
 from loop.model.campaign import Campaign
 from loop.model.record import JobRun

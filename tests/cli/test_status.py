@@ -17,7 +17,7 @@ from loop.cli import sessions as browse
 from loop.model.record import Opened, Started
 from loop.report.screen import Screen
 from loop.repository import worktree
-from loop.repository.reading import git
+from loop.repository.worktree import git
 from loop.store import sessions
 from loop.store.sessions import LOCK
 from tests.makers import NOON, make_finished, make_pattern, make_plan, make_record, make_session_head

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from loop.base.processes import run_to_end
-from loop.debug.probing import check_components
+from loop.debug.explaining import check_components
 from loop.library.definitions import read_file
 from loop.model.target import Target
 from tests.conftest import ROOT

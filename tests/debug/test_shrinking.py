@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from loop.base.processes import Tick, run_to_end
-from loop.debug.probing import shrink
+from loop.debug.explaining import shrink
 from loop.debug.rules import Case
 from loop.model.target import Scalar, Signature
 from tests.projects import FUNCTIONS, KERNEL, TARGET, loop, make_project

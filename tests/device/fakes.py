@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from loop.base.places import include_folder
-from loop.machine import gpus, machine
+from loop.machine import machine
 from loop.machine.nvml import Sensors, open_sensors
 from loop.model.target import Target
 from loop.workers.bench import Bench
@@ -24,7 +24,7 @@ from tests.targets import compiled, importable, write_target
 SOURCES = ROOT / "tests" / "device" / "fake"
 GIB = 2**30
 SMI = """#!/bin/sh
-while IFS='|' read -r name rest; do echo "$name, {driver}"; done < {folder}/gpus.txt
+while IFS='|' read -r name rest; do echo "$name, {driver}"; done < {folder}/machine.txt
 """
 NVCC = """#!{python} -S
 import os, sys
@@ -66,7 +66,7 @@ class FakeGpu:
         return f"{slot:02x}" * 16
 
     def line(self, slot: int) -> str:
-        """The GPU's line of gpus.txt."""
+        """The GPU's line of machine.txt."""
         major, minor = self.capability.split(".")
         return f"{self.name}|{self._digits(slot)}|{major}|{minor}|{self.bytes}|{self.taken}\n"
 
@@ -84,7 +84,7 @@ class FakeMachine:
 
     def has(self, *gpus: FakeGpu) -> None:
         """Put these GPUs into slots in this order; no process uses them."""
-        (self.folder / "gpus.txt").write_text("".join(gpu.line(slot) for slot, gpu in enumerate(gpus)))
+        (self.folder / "machine.txt").write_text("".join(gpu.line(slot) for slot, gpu in enumerate(gpus)))
         self.load(*("0" for _ in gpus))
 
     def load(self, *lines: str) -> None:
@@ -137,9 +137,9 @@ class FakeMachine:
 
 def forget() -> None:
     """Clear cached facts about the machine."""
-    for function in (gpus.detect_gpus, machine.machine):
+    for function in (machine.detect_gpus, machine.machine):
         function.cache_clear()
-    gpus.start_driver_query.cache_clear()
+    machine.start_driver_query.cache_clear()
     machine.VERSION_BY_PATH.clear()
 
 

@@ -14,8 +14,7 @@ import pytest
 from loop.base.places import include_folder
 from loop.calls.cuda.driver import Device, read_gpu_facts
 from loop.gate.environment import require_fit
-from loop.machine.gpus import Gpu, detect_gpus
-from loop.machine.machine import machine, nvcc_release
+from loop.machine.machine import Gpu, detect_gpus, machine, nvcc_release
 from loop.machine.nvml import Sensors, open_sensors
 from loop.workers.bench import Bench
 from tests.conftest import ROOT

@@ -7,8 +7,7 @@ import pytest
 from loop.base.errors import LoopError
 from loop.base.places import include_folder
 from loop.base.processes import run_to_end
-from loop.machine.gpus import detect_gpus
-from loop.machine.machine import machine
+from loop.machine.machine import detect_gpus, machine
 from loop.model.measurement import Measurement
 from loop.steps import setting
 from loop.timing.doubts import explain_impossible_speed

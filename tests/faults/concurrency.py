@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from unittest import mock
 
-from loop.store import index
+from loop.store import sessions
 from tests.faults import Case
 from tests.faults.world import Running, World, make_world, traceback_in
 from tests.projects import make_project
@@ -74,7 +74,7 @@ def missing(world: World, count: int) -> str:
         if record is None or record.status != "passed":
             return f"{session.id} has no passed record"
     with mock.patch.dict(os.environ, world.env):
-        rows = index.rows(world.sessions)
+        rows = sessions.rows(world.sessions)
     listed = {row.id for row in rows if row.status == "passed"}
     same = listed == {session.id for session in folders}
     return "" if same else f"the index has {len(listed)} of {count} sessions"

@@ -33,7 +33,7 @@ from loop.bisect.trying import Prober
 from loop.builds.build import build
 from loop.cli import app
 from loop.library import targets
-from loop.library.project import find_project
+from loop.library.definitions import find_project
 from loop.library.trust import definition_hash, grant, is_trusted
 from loop.model.bisect import Probe
 from loop.model.target import CAbiVariant

@@ -16,7 +16,7 @@ import psutil
 from loop.base.documents import sums
 from loop.base.errors import LoopError
 from loop.base.processes import process_name
-from loop.library.project import Project
+from loop.library.definitions import Project
 from loop.library.trust import definition_hash
 from loop.model.record import Finished
 from loop.store import journal

@@ -17,7 +17,7 @@ from loop.formats.model import ForeignTask
 from loop.formats.table import write_as_target
 from loop.formats.theirs import GateVerdict, Verdict, explain_disagreement, verdicts_agree
 from loop.library import targets, trust
-from loop.library.project import find_project
+from loop.library.definitions import find_project
 from loop.model.target import CAbiVariant, PythonVariant, Target
 from loop.workers import foreign
 from tests.formats import tasks

@@ -6,8 +6,7 @@ from typing import Any
 
 import yaml
 
-from loop.library.definitions import read_file
-from loop.library.project import find_project
+from loop.library.definitions import find_project, read_file
 from loop.model.target import Target
 from tests.targets import FLAGS
 

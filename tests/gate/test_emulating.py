@@ -11,7 +11,7 @@ from loop.base.processes import run_to_end
 from loop.gate.kernel import emulate
 from loop.gate.verify import SideChecker
 from loop.model.output import VerifyOutput
-from loop.steps.reused_results import ResultLifetime
+from loop.steps.context import ResultLifetime
 from loop.workers.bench import Bench
 from tests.targets import WORKLOADS, compiled, make_context, open_bench, write_target
 

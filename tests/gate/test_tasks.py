@@ -16,7 +16,7 @@ from loop.gate.verify import Job, verify
 from loop.model.measurement import VariantChecks
 from loop.model.target import Generator, PythonFunction
 from loop.model.workloads import expand_sets
-from loop.steps.reused_results import ResultLifetime
+from loop.steps.context import ResultLifetime
 from loop.timing.samples import Limits
 from loop.timing.schedule import measure
 from loop.workers.bench import Bench

@@ -11,8 +11,7 @@ from loop.base.processes import Tick, run_to_end
 from loop.gate import kernel
 from loop.gate.model import ShareOutput
 from loop.gate.verify import Job, verify
-from loop.library.definitions import read_file
-from loop.library.project import find_project
+from loop.library.definitions import find_project, read_file
 from loop.library.targets import read_target as read_target
 from loop.model.measurement import VariantChecks, Weaknesses
 from loop.model.output import VerifyOutput

@@ -8,10 +8,9 @@ import pytest
 
 from loop.base.errors import WorkFailed
 from loop.base.processes import run_to_end
-from loop.jobs import executor, local
-from loop.jobs.executor import Slot, close_slots, run_all
+from loop.jobs import executor
+from loop.jobs.executor import LocalSlot, Slot, close_slots, run_all
 from loop.jobs.folder import MOST_TRIES, JobFolder
-from loop.jobs.local import LocalSlot
 from loop.model.record import Where
 from loop.steps import spread
 from tests.jobs.small import Make, make
@@ -164,7 +163,7 @@ def test_closing_ends_what_runs(make: Make) -> None:
 def test_a_slot_outlives_what_its_jobs_run_into(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next job is done even if the disk is too full to note the reason."""
     jobs = [make("go"), make("nap 1")]
-    runs = local.run_job
+    runs = executor.run_job
 
     def full(*_: object) -> int:
         raise OSError("No space left on device")
@@ -174,7 +173,7 @@ def test_a_slot_outlives_what_its_jobs_run_into(make: Make, monkeypatch: pytest.
             raise RuntimeError("no more threads")
         return runs(job, *arguments)
 
-    monkeypatch.setattr(local, "run_job", run)
+    monkeypatch.setattr(executor, "run_job", run)
     monkeypatch.setattr(JobFolder, "refuse", full)
     run_jobs(jobs, 0, 1)
     assert [None, 0] == [job.exit_code for job in jobs]

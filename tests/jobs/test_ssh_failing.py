@@ -12,7 +12,7 @@ from loop.jobs import ssh
 from loop.jobs.executor import run_all
 from loop.jobs.folder import Job, JobFolder, content_hashes, create_job
 from loop.jobs.ssh import Connection, SshSlot, Unreachable
-from loop.library.project import find_project
+from loop.library.definitions import find_project
 from loop.library.trust import definition_hash
 from tests.jobs.ssh_jobs import HOST, QUICK, make, run_in
 from tests.projects import make_project

@@ -15,7 +15,7 @@ from loop.base.processes import run_to_end
 from loop.builds import build
 from loop.calls.call import LoopTensor
 from loop.library import targets
-from loop.library.project import find_project
+from loop.library.definitions import find_project
 from loop.model.target import BuildRecipe
 
 CODES = {torch.float32: 1, torch.float16: 2, torch.bfloat16: 3}

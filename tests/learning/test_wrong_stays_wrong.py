@@ -12,7 +12,7 @@ from loop.model.index import SessionRow
 from loop.model.measurement import VariantChecks
 from loop.model.output import VerifyOutput
 from loop.model.record import Line
-from loop.store.index import session_row
+from loop.store.sessions import session_row
 from tests.makers import NOON, make_check, make_finished, make_record, make_session_head
 
 VARIANTS = ("fast", "slow")

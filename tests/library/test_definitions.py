@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from loop.base.errors import DefinitionError, LoopError
-from loop.library import definitions, hosted, targets, trust
-from loop.library.project import Project, find_project
+from loop.library import definitions, targets, trust
+from loop.library.definitions import Project, find_project
 from loop.library.rates import rates
 from loop.model.money import RateCard
 from loop.money.bill import SessionUse, make_bill
@@ -225,8 +225,8 @@ DAY = datetime.date(2026, 11, 23)
 
 def send(monkeypatch: pytest.MonkeyPatch, **fields: object) -> None:
     """Set the environment of a command that another machine sent here."""
-    sender = hosted.Sender.model_validate({"name": "l4", "as_of": DAY, **fields})
-    monkeypatch.setenv(hosted.SENDER_VARIABLE, sender.model_dump_json())
+    sender = trust.Sender.model_validate({"name": "l4", "as_of": DAY, **fields})
+    monkeypatch.setenv(trust.SENDER_VARIABLE, sender.model_dump_json())
 
 
 def hosted_card(folder: Path) -> RateCard:
@@ -243,7 +243,7 @@ def test_the_hosts_price_is_charged(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_a_command_that_was_typed_here_has_the_card_alone(tmp_path: Path) -> None:
     """Only the card's rates count; a processor of the user's own is free."""
-    assert hosted.read_sender() is None
+    assert trust.read_sender() is None
     assert () == make_bill(SessionUse(seconds=3600, device="cpu"), hosted_card(tmp_path)).charges
 
 

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from loop.base.errors import DefinitionError, LoopError
-from loop.library.project import find_project
+from loop.library.definitions import find_project
 from loop.library.targets import read_target, session_hashes, sources_hash
 from loop.optimize.tuning import write_best
 from tests.own_targets import write_own

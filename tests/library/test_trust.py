@@ -8,7 +8,7 @@ import pytest
 
 from loop.base.errors import PRINTED_REMARKS
 from loop.base.places import JOBS, state_folder
-from loop.library.project import Project, find_project
+from loop.library.definitions import Project, find_project
 from loop.library.trust import definition_hash, grant, is_trusted, untrusted_error, what_runs
 from tests.makers import make_pattern
 from tests.targets import compiled, external, importable, write_target

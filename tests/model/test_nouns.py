@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from loop.builds.resources import short_name
-from loop.machine.gpus import facts_of_present_gpu, is_same_gpu_model
+from loop.machine.machine import facts_of_present_gpu, is_same_gpu_model
 from loop.model.measurement import Check, Fault, Layout, VariantChecks
 from loop.model.target import Instances
 from tests.makers import make_check, make_device, make_session_head

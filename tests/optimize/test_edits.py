@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from loop.model.campaign import Proposal
-from loop.optimize.edits import apply_proposal, take_edit
 from loop.optimize.model import Brief
+from loop.optimize.session_changes import apply_proposal, take_edit
 from loop.repository import worktree
 from loop.repository.worktree import Worktree
 from tests.repository.test_reading import git, put_under_git

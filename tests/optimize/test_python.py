@@ -15,7 +15,7 @@ from loop.library.definitions import read_file
 from loop.model.target import Target
 from loop.optimize.briefing import contract
 from loop.optimize.candidate import find_takeover_command
-from loop.optimize.edits import may_change, may_edit_variant
+from loop.optimize.session_changes import may_change, may_edit_variant
 from loop.repository import worktree
 from loop.steps.context import Context
 from tests.noise import timed

@@ -9,7 +9,7 @@ import yaml
 
 from loop.base.errors import DefinitionError
 from loop.library import targets
-from loop.library.project import find_project
+from loop.library.definitions import find_project
 from loop.model.target import Tuning
 from loop.optimize import tuning
 from loop.optimize.model import TriedPoint

@@ -12,7 +12,7 @@ from loop.base.documents import load_yaml, parse
 from loop.base.errors import DefinitionError
 from loop.base.processes import run_to_end
 from loop.library import definitions
-from loop.library.project import find_project
+from loop.library.definitions import find_project
 from loop.model.plan import Plan
 from loop.model.record import Finished
 from loop.model.workloads import expand_sets

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from loop.base.places import shipped
 from loop.library import trust
-from loop.library.project import find_project
+from loop.library.definitions import find_project
 from loop.pytorch import Operator, operator
 from tests.attention import eager
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from loop.base.errors import LoopError
-from loop.repository.reading import (
+from loop.repository.worktree import (
     add_new_files,
     changed_lines,
     export_commit,

@@ -11,11 +11,13 @@ import pytest
 from loop import __version__
 from loop.base.errors import PRINTED_REMARKS, LoopError
 from loop.optimize.session_changes import session_worktree
-from loop.repository.reading import fetch_session_branches, git_config_to_send, list_files_to_send
 from loop.repository.worktree import (
     UNCOMMITTED_MESSAGE,
     copy_worktree,
+    fetch_session_branches,
     find_worktree,
+    git_config_to_send,
+    list_files_to_send,
     make_at_commit,
     make_from_checkout,
     require_repository,

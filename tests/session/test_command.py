@@ -13,7 +13,7 @@ from loop.model.measurement import Segment
 from loop.model.record import Finished
 from loop.report.screen import Screen
 from loop.session import closing as reports
-from loop.store import index, journal, sessions
+from loop.store import journal, sessions
 from loop.store.sessions import SessionFolder, list_sessions
 from tests.makers import NOON
 from tests.projects import loop, make_project
@@ -129,7 +129,7 @@ def test_the_shipped_history_becomes_sessions_marked_as_recorded(tmp_path: Path)
         (row["seconds"], round(row["usd"], 2)) for row in (rows[0], rows[-1])
     ]
     assert [] == list_sessions(tmp_path / "sessions")
-    listed = index.rows(tmp_path / "sessions")
+    listed = sessions.rows(tmp_path / "sessions")
     assert {None} == {row.started for row in listed}
 
 

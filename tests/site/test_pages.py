@@ -6,7 +6,7 @@ import pytest
 
 from loop.model.index import Judgement
 from loop.site.catalog import clean_text, page_path, stem
-from loop.store.index import IndexEntry
+from loop.store.sessions import IndexEntry
 from tests.site.catalogues import HOSTILE, make_contents, make_hostile, make_row, read, site, target_of
 
 SITES = {

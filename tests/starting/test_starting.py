@@ -15,7 +15,7 @@ from loop.base.errors import UsageError
 from loop.builds.resources import requests_report
 from loop.cli import app
 from loop.library import targets
-from loop.library.project import find_project
+from loop.library.definitions import find_project
 from loop.machine.machine import machine
 from loop.model.target import CAbiVariant, Target
 from loop.starting.model import TensorSpec

@@ -16,9 +16,8 @@ from loop.model.target import Target
 from loop.proving.prove import GateOutput
 from loop.steps import setting
 from loop.steps.actions import AuditOutput, Cadence, audit
-from loop.steps.context import Context, Task
-from loop.steps.reused_results import ResultLifetime, dependency_hash, reuse_result
-from loop.store.index import session_row
+from loop.steps.context import Context, ResultLifetime, Task, dependency_hash, reuse_result
+from loop.store.sessions import session_row
 from loop.workers.bench import Bench
 from tests.makers import make_finished, make_machine, make_session_head
 from tests.projects import make_project

@@ -17,10 +17,9 @@ from loop.cli.sessions import list_sessions
 from loop.model.measurement import Segment
 from loop.model.money import Charge, Saving
 from loop.model.record import Closed, Line, Opened
-from loop.store import index, journal
-from loop.store.index import session_row
+from loop.store import journal, sessions
 from loop.store.journal import NAME
-from loop.store.sessions import HEAD, RECORD, SessionFolder
+from loop.store.sessions import HEAD, RECORD, SessionFolder, session_row
 from tests.makers import (
     NOON,
     make_bill,
@@ -39,7 +38,7 @@ from tests.store.test_journal import EVENTS
 
 def names(root: Path) -> list[str]:
     """Ids of the sessions that count."""
-    return [row.id for row in index.rows(root)]
+    return [row.id for row in sessions.rows(root)]
 
 
 def make_some(root: Path, count: int = 3) -> None:
@@ -64,7 +63,7 @@ def test_a_row_says_what_the_session_found(tmp_path: Path) -> None:
     verdicts = [make_speed("w1", ratio=2.0), make_speed("w2", ratio=8.0)]
     bill = make_bill(charges=(charge,), savings=(saving,), usd=0.2)
     folder.write_record(make_record(folder.head(), verdicts, bill=bill))
-    (row,) = index.rows(tmp_path)
+    (row,) = sessions.rows(tmp_path)
     assert ("s0", "passed", 12.0, 0.2) == (row.id, row.status, row.seconds, row.usd)
     assert [("baseline-first", "passed", 5.0, True)] == [
         (run.pattern, run.status, run.seconds, run.whole) for run in row.runs
@@ -82,23 +81,25 @@ def test_an_open_comparison_with_the_known_good_leaves_the_fastest_variant(
     faster = make_speed("w1", ratio=2.0)
     same_build = make_speed("w1", "inconclusive", ratio=1.0, against="known_good")
     folder.write_record(make_record(folder.head(), [faster, same_build]))
-    (row,) = index.rows(tmp_path)
+    (row,) = sessions.rows(tmp_path)
     assert (f"{faster.variant} 2.00x", ()) == (list_sessions(None).sessions[0].fastest, row.inconclusive)
     folder.write_record(make_record(folder.head(), [faster, make_speed("w2", "inconclusive", ratio=1.0)]))
-    (row,) = index.rows(tmp_path)
+    (row,) = sessions.rows(tmp_path)
     assert (None, (faster.variant,)) == (list_sessions(None).sessions[0].fastest, row.inconclusive)
 
 
 def test_only_what_has_changed_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Size and time of a file tell whether it changed."""
     make_some(tmp_path)
-    index.rows(tmp_path)
+    sessions.rows(tmp_path)
     read: list[str] = []
-    monkeypatch.setattr("loop.store.index.compute_row", lambda path: read.append(path.name) or (None, "not read"))
+    monkeypatch.setattr(
+        "loop.store.sessions.compute_row", lambda path: read.append(path.name) or (None, "not read")
+    )
     make_session(tmp_path, "s9", started=NOON + datetime.timedelta(hours=1))
     with open(tmp_path / "s1" / "journal.jsonl", "ab") as file:
         file.write(b"torn")
-    index.rows(tmp_path)
+    sessions.rows(tmp_path)
     assert ["s1", "s9"] == read
 
 
@@ -107,7 +108,7 @@ def test_a_copied_folder_is_named_and_counted_once(tmp_path: Path) -> None:
     make_some(tmp_path, 2)
     shutil.copytree(tmp_path / "s1", tmp_path / "a copy")
     assert ["s0", "s1"] == names(tmp_path)
-    (copy,) = [entry for entry in index.entries(tmp_path) if entry.row is None]
+    (copy,) = [entry for entry in sessions.entries(tmp_path) if entry.row is None]
     assert ("a copy", f"{tmp_path / 'a copy'}: a copy of session s1") == (copy.folder, copy.problem)
 
 
@@ -117,10 +118,10 @@ def test_of_a_damaged_journal_the_lines_before_count(tmp_path: Path) -> None:
     path = tmp_path / "s0" / "journal.jsonl"
     lines = path.read_bytes().split(b"\n")
     path.write_bytes(b"\n".join([*lines[:2], lines[2][:40], b""]))
-    (row,) = index.rows(tmp_path)
+    (row,) = sessions.rows(tmp_path)
     assert [("verify", "passed")] == [(step.step, step.status) for step in row.steps]
     assert not row.runs[0].whole
-    (entry,) = index.entries(tmp_path)
+    (entry,) = sessions.entries(tmp_path)
     assert entry.row is not None
     assert entry.problem.endswith("journal.jsonl:3: damaged journal line")
 
@@ -128,20 +129,20 @@ def test_of_a_damaged_journal_the_lines_before_count(tmp_path: Path) -> None:
 def test_a_torn_index_is_made_anew(tmp_path: Path) -> None:
     """It holds nothing that the sessions' files do not hold."""
     make_some(tmp_path)
-    index.rows(tmp_path)
-    index.index_file(tmp_path).write_bytes(b"\xff" * 4096)
+    sessions.rows(tmp_path)
+    sessions.index_file(tmp_path).write_bytes(b"\xff" * 4096)
     assert ["s0", "s1", "s2"] == names(tmp_path)
 
 
 def test_a_flipped_bit_never_changes_a_figure(tmp_path: Path) -> None:
     """A damaged row of the index is made again from its folder."""
     make_some(tmp_path)
-    rows = index.rows(tmp_path)
-    path = index.index_file(tmp_path)
+    rows = sessions.rows(tmp_path)
+    path = sessions.index_file(tmp_path)
     data = path.read_bytes()
     assert b'\\"seconds\\":12.0' in data
     path.write_bytes(data.replace(b'\\"seconds\\":12.0', b'\\"seconds\\":13.0'))
-    assert rows == index.rows(tmp_path)
+    assert rows == sessions.rows(tmp_path)
     assert data == path.read_bytes()
 
 
@@ -180,7 +181,7 @@ def test_a_journal_cut_between_two_lines_is_named(
     path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:1]))
     with pytest.raises(LoopError, match=f"{NAME}:2: damaged: cut off, lines 2 to 2 are missing"):
         folder.lines()
-    index.rows(folder.path.parent)
+    sessions.rows(folder.path.parent)
     assert f"{NAME}:2: damaged: cut off" in capsys.readouterr().err
 
 

@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 
 from loop.base.places import shipped
-from loop.calls import torch_side
+from loop.calls import callee
 from loop.calls.call import Call
 from loop.library.definitions import read_file
 from loop.model.dtypes import Dtype
 from loop.model.target import Fill, Target, Workload
+from loop.workers.judge import PropertyRunner
 from loop.workers.judge_messages import AdvanceProperty, Finding
-from loop.workers.relations import PropertyRunner
 from loop.workers.target_functions import make_tensor
 from loop.workers.workload_call import make_call
 from tests.attention import FILE, causal_mask, eager, torch_sdpa
@@ -42,7 +42,7 @@ def written_call(workload: Workload, folder: Path) -> Call:
     call = make_call(TARGET, workload, str(folder), "test")
     for index, tensor in enumerate(call.inputs):
         flat = make_tensor(Fill(), workload.seed, index, tensor)
-        torch_side.write_tensor(tensor.path, flat)
+        callee.write_tensor(tensor.path, flat)
     return call
 
 
@@ -57,8 +57,8 @@ def find(name: str, function: Function, workload: Workload, folder: Path) -> Fin
 
 def compute(function: Function, call: Call) -> str:
     """Compute the output of a call in its own type; its file."""
-    inputs = [torch_side.read_tensor(tensor) for tensor in call.inputs]
-    torch_side.write_tensor(call.output.path, function(*inputs, **call.attributes))
+    inputs = [callee.read_tensor(tensor) for tensor in call.inputs]
+    callee.write_tensor(call.output.path, function(*inputs, **call.attributes))
     return call.output.path
 
 

@@ -12,14 +12,13 @@ import torch
 from loop.calls.call import Refused
 from loop.formats.table import write_as_target
 from loop.library import targets
-from loop.library.definitions import read_file
-from loop.library.project import find_project
+from loop.library.definitions import find_project, read_file
 from loop.model.measurement import Weaknesses
 from loop.model.target import Attribute, Target
 from loop.model.workloads import expand_sets
-from loop.workers import blind_spots, judge, target_functions
-from loop.workers.blind_spots import _change_input, alternative_values
+from loop.workers import judge, suspects, target_functions
 from loop.workers.judge_messages import Compare, FindBlindSpots, Finding, PrepareAnswer, PreparedAnswer, SetTarget
+from loop.workers.suspects import _change_input, alternative_values
 from loop.workers.workload_call import make_answer_request, make_call, reseed_twice
 from tests.formats import tasks
 from tests.tasks import write_task
@@ -182,7 +181,7 @@ def test_weights_that_a_constructor_leaves_alone_are_told(tmp_path: Path) -> Non
 
 def test_a_huge_number_of_loops_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A reference may loop as often as an attribute says: a look at inputs ends, and a search for a cause."""
-    monkeypatch.setattr(blind_spots, "CHANGED_CALL_LIMIT_S", 0.1)
+    monkeypatch.setattr(suspects, "CHANGED_CALL_LIMIT_S", 0.1)
     judged = Judged(tmp_path, "repeated", PLAIN, workloads={"some": [{"N": 64, "k": 1.0}]})
     assert (("k",), ()) == (judged.looked()["ignored"], judged.looked()["unread"])
     assert judged.compared(judged.inputs * 2).fits is not None

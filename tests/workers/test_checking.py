@@ -11,11 +11,10 @@ import pytest
 from loop.calls.call import Call, TensorFile
 from loop.calls.invocation import Prepared
 from loop.calls.memory import NAN, Buffer, Guard
-from loop.workers import checking
-from loop.workers.checking import CallCheck
+from loop.workers import worker_program
 from loop.workers.messages import Compute as ComputeRequest
 from loop.workers.messages import Kernel
-from loop.workers.worker_program import LoadedCandidate
+from loop.workers.worker_program import CallCheck, LoadedCandidate
 
 Compute = Callable[[Sequence[Guard], Guard | None], float]
 """The output's only number, from the guards of the tensors and the output's prefilled content."""
@@ -103,7 +102,7 @@ def test_a_slow_call_is_made_once_where_it_was_checked_on_other_values(monkeypat
     """A quick call is repeated as usual."""
     call_counts = {}
     for may_run_once, slow_s in itertools.product((False, True), (0.0, 10.0)):
-        monkeypatch.setattr(checking, "SLOW_LIMIT_S", slow_s)
+        monkeypatch.setattr(worker_program, "SLOW_LIMIT_S", slow_s)
         call = RecordedCall(lambda around, prefill: 2.0)
         CallCheck(call, random.Random(1), may_run_once=may_run_once).run()  # type: ignore[arg-type]
         call_counts[may_run_once, slow_s] = call.calls
@@ -116,7 +115,7 @@ def test_a_variant_that_computes_every_other_call_is_found_by_its_first_check(
     monkeypatch: pytest.MonkeyPatch, slow_s: float
 ) -> None:
     """Its fourth call shows the values of the call in between, also if it is so slow that few calls are made."""
-    monkeypatch.setattr(checking, "SLOW_LIMIT_S", slow_s)
+    monkeypatch.setattr(worker_program, "SLOW_LIMIT_S", slow_s)
 
     class EveryOther(RecordedCall):
         """Gives the value of its input, every second time the one of the call before."""
@@ -197,5 +196,5 @@ EVENTS = [
 def test_a_trace_tells_kernels_in_their_order() -> None:
     """Kernels are in order, without copies and the profiler's own work."""
     expected = (Kernel("first", 1.25, 40), Kernel("void second<float>(float*)", 2.5, None))
-    assert expected == checking.kernels_of_trace({"schemaVersion": 1, "traceEvents": EVENTS})
-    assert not checking.kernels_of_trace({})
+    assert expected == worker_program.kernels_of_trace({"schemaVersion": 1, "traceEvents": EVENTS})
+    assert not worker_program.kernels_of_trace({})
