@@ -72,7 +72,7 @@ class Command:
     """Its parameters are the command's options and arguments; its docstring is the help."""
     examples: tuple[str, ...] = ()
     work: str = ""
-    """`module:function` in loop that does the work, as `cli.bench:run_bench`; empty: `function` does it itself."""
+    """`module:function` in loop that does the work, as `cli.runs:run_bench`; empty: `function` does it itself."""
     result: str = ""
     """Class of the JSON that the work prints itself; empty: the return type of the work."""
     mcp: McpEffect = ""
@@ -237,7 +237,7 @@ def command(words: str, *examples: str, **fields: Any) -> Callable[[Function], F
 
 
 def import_object(place: str) -> Any:
-    """Import `module:name` from loop, as `cli.bench:run_bench`."""
+    """Import `module:name` from loop, as `cli.runs:run_bench`."""
     module, _, name = place.partition(":")
     return getattr(importlib.import_module(f"loop.{module}"), name)
 

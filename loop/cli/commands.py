@@ -35,7 +35,7 @@ VARIANTS = "Names of variants. Default: all that run on the device."
 PROPOSER = "'CMD {brief} {workdir}', claude, codex, tuner or person (pauses): who proposes changes."
 PROBE_LIMIT = "A commit that takes longer is skipped. Default: 600."
 PYTHON = "Interpreter that has what it needs."
-BENCH = "cli.bench:run_bench"  # Does the work of `loop kernels ...`; `subcommand` is its last word.
+RUNS = "cli.runs:run_bench"  # Does the work of `loop kernels ...`; `subcommand` is its last word.
 
 
 def bench_options(
@@ -78,10 +78,7 @@ def task_options(
 
 
 @command(
-    "trust",
-    "loop trust ../my-kernel",
-    "loop trust level1/23_Softmax.py answer.py",
-    work="cli.requests:trust_project",
+    "trust", "loop trust ../my-kernel", "loop trust level1/23_Softmax.py answer.py", work="cli.runs:trust_project"
 )
 def trust(
     target: Annotated[Path | None, Argument(help="Project, session or task. Default: here.")] = None,
@@ -165,12 +162,12 @@ def targets_audit(
     """
 
 
-@command("kernels list", work="cli.bench:list_variants", mcp="reads")
+@command("kernels list", work="cli.runs:list_variants", mcp="reads")
 def kernels_list(target: Target = None) -> None:
     """List the variants of the target; with --json, how each is built."""
 
 
-@command("kernels header", 'cp "$(loop kernels header)" .', work="cli.bench:header")
+@command("kernels header", 'cp "$(loop kernels header)" .', work="cli.runs:header")
 def kernels_header() -> None:
     """Print the path of the C header that a kernel includes."""
 
@@ -208,7 +205,7 @@ def agents_install(
     "loop run session --budget-minutes 10 --max-usd 2",
     "loop run session --target 23_Softmax.py --variant mine.py",
     "loop run session optimize --variant cpu",
-    work="cli.requests:start_session",
+    work="cli.runs:start_session",
     mcp="starts",
     result="SessionAnswer",
     shared=session_options,
@@ -232,7 +229,7 @@ def run_session(
 @command(
     "run pattern",
     "loop run pattern baseline-first --variant cpu",
-    work="cli.requests:start_session",
+    work="cli.runs:start_session",
     result="SessionAnswer",
 )
 def run_pattern(
@@ -247,7 +244,7 @@ def run_pattern(
     """Run one pattern as a session of its own."""
 
 
-@command("run step", "loop run step kernel.verify --variant cpu --json", work=BENCH)
+@command("run step", "loop run step kernel.verify --variant cpu --json", work=RUNS)
 def run_step(
     action: Annotated[str, Argument(help="Name of an action; `make docs` writes docs/reference/actions.md.")],
     arguments: Annotated[str, Option("--with", metavar="JSON", help="Its arguments as JSON.")] = "{}",
@@ -268,7 +265,7 @@ def run_step(
     """
 
 
-@command("doctor", "loop doctor --device cuda", work=BENCH, mcp="starts")
+@command("doctor", "loop doctor --device cuda", work=RUNS, mcp="starts")
 def doctor(target: Target = None, device: Device = "auto") -> None:
     """Check the environment; name what mends each failure."""
 
@@ -278,7 +275,7 @@ def doctor(target: Target = None, device: Device = "auto") -> None:
     "loop kernels verify cpu --seed 7",
     "loop kernels verify --emulate split_k --workloads edges",
     "loop kernels verify split_k --sanitize",
-    work=BENCH,
+    work=RUNS,
     mcp="starts",
     shared=bench_options,
 )
@@ -296,7 +293,7 @@ def kernels_verify(
     """
 
 
-@command("kernels check", "loop kernels check cpu", work=BENCH, mcp="starts", shared=bench_options)
+@command("kernels check", "loop kernels check cpu", work=RUNS, mcp="starts", shared=bench_options)
 def kernels_check(on: On = None, keep_host: KeepHost = False) -> None:
     """Check an edit in seconds: compile, verify a few workloads, one quick ratio.
 
@@ -309,7 +306,7 @@ def kernels_check(on: On = None, keep_host: KeepHost = False) -> None:
     "kernels measure",
     "loop kernels measure cpu",
     "loop kernels measure cpu --workloads large --threads 1 --rounds 7",
-    work=BENCH,
+    work=RUNS,
     mcp="starts",
     shared=bench_options,
 )
@@ -320,7 +317,7 @@ def kernels_measure(
     """Verify variants, then time them next to the baseline."""
 
 
-@command("kernels resources", "loop kernels resources --gpu sm_89", work=BENCH, mcp="starts")
+@command("kernels resources", "loop kernels resources --gpu sm_89", work=RUNS, mcp="starts")
 def kernels_resources(
     variants: Annotated[Words, Argument(metavar="VARIANT", help=VARIANTS)] = None,
     target: Target = None,
@@ -330,7 +327,7 @@ def kernels_resources(
     """Show registers, spills, shared memory, occupancy and roofline of compiled kernels."""
 
 
-@command("kernels prove-gate", "loop kernels prove-gate cpu", work=BENCH, shared=bench_options)
+@command("kernels prove-gate", "loop kernels prove-gate cpu", work=RUNS, shared=bench_options)
 def kernels_prove_gate() -> None:
     """Mutation-test the gate: inject bugs and cheats, report which it rejects."""
 
@@ -340,7 +337,7 @@ def kernels_prove_gate() -> None:
     "loop optimize --proposer claude --max-usd 5",
     "loop optimize my-kernel --proposer './propose.sh {brief}' --max-minutes 60",
     "loop optimize 23_Softmax.py --variant mine.py --proposer codex --stall 5",
-    work="cli.requests:start_session",
+    work="cli.runs:start_session",
     mcp="starts",
     result="SessionAnswer",
     shared=session_options,

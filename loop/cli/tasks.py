@@ -17,7 +17,7 @@ from loop.base.documents import content_hash
 from loop.base.errors import ExitCode, Stopped, UsageError, WorkFailed
 from loop.base.places import tasks_folder
 from loop.base.processes import run_to_end
-from loop.cli.bench import BenchRequest, run_bench
+from loop.cli.runs import BenchRequest, run_bench
 from loop.formats import flashinfer, gpumode, kernelbench, table, theirs
 from loop.formats.model import ForeignTask, find_hindrances
 from loop.formats.theirs import (

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from loop.base.errors import UsageError
-from loop.cli import bench
-from loop.cli.bench import BenchRequest, choose_device_and_variants
+from loop.cli import runs
+from loop.cli.runs import BenchRequest, choose_device_and_variants
 from loop.machine.machine import machine as real_machine
 from loop.model.record import Machine
 from loop.model.target import Target
@@ -21,7 +21,7 @@ def target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Target:
     def machine() -> Machine:
         return real_machine().model_copy(update={"gpus": (), "nvcc": "13.0"})
 
-    for module in (bench, setting):
+    for module in (runs, setting):
         monkeypatch.setattr(module, "machine", machine)
     return write_cuda_target(tmp_path, {"mine": cuda(build=nvcc(), emulation=None)})
 

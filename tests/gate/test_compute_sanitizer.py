@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from loop.base.processes import run_to_end
-from loop.cli.bench import BenchRequest, ChosenVariants, bench_pattern
+from loop.cli.runs import BenchRequest, ChosenVariants, bench_pattern
 from loop.gate.sanitizing import Examination, examine
 from loop.model.plan import Step
 from loop.model.target import Workload

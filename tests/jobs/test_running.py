@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from loop.base.errors import UsageError, WorkFailed
-from loop.cli.bench import make_campaign
+from loop.cli.runs import make_campaign
 from loop.jobs import executor
 from loop.jobs import folder as jobs
 from loop.jobs.folder import JobFolder
