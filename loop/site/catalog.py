@@ -91,7 +91,7 @@ def pages(templates: Path, contents: Contents) -> Iterator[tuple[str, str]]:
     def page(path: str, template: str, **values: Any) -> tuple[str, str]:
         """A page, rendered from a template with these values."""
         folder, _, file = path.rpartition("/")
-        place = {"top": "../" if folder else "", "section": folder, "here": file == "sessions.html"}
+        place = {"top": "../" if folder else "", "section": folder, "here": file == "index.html"}
         return path, env.get_template(f"{template}.html.j2").render(site=contents, **place, **values)
 
     def listed(rows: Sequence[Any], name: str = "rows") -> dict[str, Any]:
@@ -108,11 +108,11 @@ def pages(templates: Path, contents: Contents) -> Iterator[tuple[str, str]]:
     latest = {name: judgements[0] for name, judgements in judged.items() if judgements}
     yield "style.css", style_sheet() + (templates / "style.css").read_text()
     yield "site.js", (templates / "site.js").read_text()
-    yield page("sessions.html", "home", newest=newest[:NEWEST])
-    yield page("patterns/sessions.html", "patterns")
-    yield page("sessions/sessions.html", "sessions", newest=newest)
-    yield page("kernels/sessions.html", "kernels", latest=latest)
-    yield page("plans/sessions.html", "plans")
+    yield page("index.html", "home", newest=newest[:NEWEST])
+    yield page("patterns/index.html", "patterns")
+    yield page("sessions/index.html", "sessions", newest=newest)
+    yield page("kernels/index.html", "kernels", latest=latest)
+    yield page("plans/index.html", "plans")
     for name, pattern in contents.patterns.items():
         # Patterns that lead to this one, each with the outcome on which they do.
         asked_by: list[tuple[str, str]] = []
@@ -237,7 +237,7 @@ def build_site(out: Path, target: Path | None, screen: Screen) -> BuiltSite:
         plans=len(contents.plans),
         damaged=len(contents.damaged),
         out=str(place),
-        index=str(place / "sessions.html"),
+        index=str(place / "index.html"),
         files=file_count,
         seconds=time.monotonic() - start,
     )

@@ -24,7 +24,7 @@ from tests.targets import compiled, importable, write_target
 SOURCES = ROOT / "tests" / "device" / "fake"
 GIB = 2**30
 SMI = """#!/bin/sh
-while IFS='|' read -r name rest; do echo "$name, {driver}"; done < {folder}/machine.txt
+while IFS='|' read -r name rest; do echo "$name, {driver}"; done < {folder}/gpus.txt
 """
 NVCC = """#!{python} -S
 import os, sys
@@ -66,7 +66,7 @@ class FakeGpu:
         return f"{slot:02x}" * 16
 
     def line(self, slot: int) -> str:
-        """The GPU's line of machine.txt."""
+        """The GPU's line of gpus.txt."""
         major, minor = self.capability.split(".")
         return f"{self.name}|{self._digits(slot)}|{major}|{minor}|{self.bytes}|{self.taken}\n"
 
@@ -84,7 +84,7 @@ class FakeMachine:
 
     def has(self, *gpus: FakeGpu) -> None:
         """Put these GPUs into slots in this order; no process uses them."""
-        (self.folder / "machine.txt").write_text("".join(gpu.line(slot) for slot, gpu in enumerate(gpus)))
+        (self.folder / "gpus.txt").write_text("".join(gpu.line(slot) for slot, gpu in enumerate(gpus)))
         self.load(*("0" for _ in gpus))
 
     def load(self, *lines: str) -> None:
