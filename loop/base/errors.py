@@ -54,23 +54,19 @@ class Failed(TypedDict):
     """JSON of a failed command with `--json`. Partial results are further fields beside `error`."""
 
     schema_version: int
-    error: dict[str, str | int]
-    """`code`, `message`, `next` and `exit_code`."""
+    error: dict[str, str | int]  # `code`, `message`, `next` and `exit_code`.
 
 
 class LoopError(Exception):
     """An error that the user can fix. Any other exception is a bug and crashes."""
 
-    exit_code: int = ExitCode.GATE_FAILED
-    """Exit code of the process; each subclass has its own."""
-    default_hint = ""
-    """Hint of the class, for errors without one."""
+    exit_code: int = ExitCode.GATE_FAILED  # Exit code of the process; each subclass has its own.
+    default_hint = ""  # Hint of the class, for errors without one.
 
     def __init__(self, message: str, hint: str | None = None, *, exit_code: int | None = None) -> None:
         super().__init__(message)
         self.message = message
-        self.hint = hint
-        """What to do next."""
+        self.hint = hint  # What to do next.
         self.exit_code = int(self.exit_code if exit_code is None else exit_code)
         self.partial_results: Mapping[str, object] = {}
         """Partial results of the failed command; its JSON has them next to the error."""
@@ -130,8 +126,7 @@ class Complaint:
     file: str
     line: int
     column: int
-    path: str
-    """Dotted path of the value, as in `steps.0.budget_s`; empty for the whole file."""
+    path: str  # Dotted path of the value, as in `steps.0.budget_s`; empty for the whole file.
     expected: str
     got: str
     hint: str | None = None

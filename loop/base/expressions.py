@@ -265,7 +265,5 @@ def _compare_pair(comparison: ast.cmpop, left: Any, right: Any) -> bool:
 class Miss:
     """A part of a condition that is false or has no value."""
 
-    part: str
-    """The part's text, as in `cpu.ratio >= 1.5`."""
-    words: str
-    """Actual values and the required part, as in `cpu.ratio is 1.31, asked: ...`."""
+    part: str  # The part's text, as in `cpu.ratio >= 1.5`.
+    words: str  # Actual values and the required part, as in `cpu.ratio is 1.31, asked: ...`.

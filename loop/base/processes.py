@@ -99,10 +99,8 @@ STARTED_PIDS: set[int] = set()  # Children that were started here. All others ar
 class Tick:
     """A progress note that a generator yields while it waits for a process."""
 
-    note: str
-    """What it waits for, in a few words."""
-    is_urgent: bool = False
-    """Whether to print the note at once, also without a terminal."""
+    note: str  # What it waits for, in a few words.
+    is_urgent: bool = False  # Whether to print the note at once, also without a terminal.
 
 
 Result = TypeVar("Result")
@@ -138,12 +136,9 @@ class Completed:
     """How a process ended."""
 
     command: tuple[str, ...]
-    code: int
-    """Exit status; negative for a signal."""
-    output: str
-    """Standard output, capped."""
-    errors: str
-    """Standard error, capped."""
+    code: int  # Exit status; negative for a signal.
+    output: str  # Standard output, capped.
+    errors: str  # Standard error, capped.
     seconds: float
     timed_out: bool
 

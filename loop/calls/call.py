@@ -151,10 +151,8 @@ class TensorFile(Plain):
     path: str
     shape: tuple[int, ...]
     dtype: Dtype
-    extra_elements: int = 0
-    """Elements of the file beyond the tensor's own."""
-    offset: int = 0
-    """First element of the window whose answer the judge knows."""
+    extra_elements: int = 0  # Elements of the file beyond the tensor's own.
+    offset: int = 0  # First element of the window whose answer the judge knows.
     constant_axis: int = -1
     """Axis along which all values are equal, so its stride may be 0; -1: none."""
     updated_input: int = -1
@@ -201,25 +199,20 @@ def c_tensors(tensors: Sequence[TensorFile], addresses: Sequence[int], layout: s
 class Call(Plain):
     """Everything a variant needs to compute one output."""
 
-    key: str
-    """Workload name and seed; identifies the call."""
+    key: str  # Workload name and seed; identifies the call.
     dtype: Dtype
     """Element type of the workload: selects the tolerance; default type of the tensors."""
     inputs: tuple[TensorFile, ...]
-    output: TensorFile
-    """The output, or the block of bytes that holds several outputs."""
-    attributes: dict[str, Value]
-    """Name to value, for Python variants."""
+    output: TensorFile  # The output, or the block of bytes that holds several outputs.
+    attributes: dict[str, Value]  # Name to value, for Python variants.
     numbers: tuple[float | None, ...]
     """Attributes in signature order, for C; None is passed as NaN."""
     several_outputs: tuple[TensorFile, ...] = ()
     """Outputs in the block, `offset` in bytes; empty if `output` is the only output."""
     structure: str = ""
     """The pickled argument structure, in base64; empty: tensors are passed one by one."""
-    input_sets: int = 1
-    """Input sets in the files. A window selects the same set in all inputs."""
-    seed: int = 0
-    """Seed set before each constructor, if functions are classes."""
+    input_sets: int = 1  # Input sets in the files. A window selects the same set in all inputs.
+    seed: int = 0  # Seed set before each constructor, if functions are classes.
 
     @property
     def outputs(self) -> tuple[TensorFile, ...]:
@@ -253,13 +246,10 @@ class LibraryTerms(Plain):
 class FunctionTerms(Plain):
     """What a worker needs to load a Python function of a variant or target."""
 
-    python: str
-    """`module:function`, seen from the target's folder."""
+    python: str  # `module:function`, seen from the target's folder.
     is_class: bool = False
-    arguments: str = ""
-    """Function that returns the constructor's arguments; empty for none."""
-    may_change_state: bool = False
-    """Whether calls may change the state of a class's instance."""
+    arguments: str = ""  # Function that returns the constructor's arguments; empty for none.
+    may_change_state: bool = False  # Whether calls may change the state of a class's instance.
     passes_outputs: bool = False
     """Whether the caller allocates the outputs and passes them after the inputs."""
     folder: str = ""
@@ -270,8 +260,7 @@ class CommandTerms(Plain):
     """What a worker needs to run a variant that is a program."""
 
     run: tuple[str, ...]
-    shapes: dict[str, str]
-    """Tensor name to dimension names, as in the signature."""
+    shapes: dict[str, str]  # Tensor name to dimension names, as in the signature.
 
 
 Terms = LibraryTerms | FunctionTerms | CommandTerms

@@ -147,8 +147,7 @@ INTEGERS = (torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8)
 class SplitStructure:
     """A structure split into its tensors and its skeleton."""
 
-    skeleton: bytes
-    """The structure, pickled, with numbers in place of tensors."""
+    skeleton: bytes  # The structure, pickled, with numbers in place of tensors.
     names: tuple[str, ...]
     """Path of each tensor in the structure, such as `weights.bias`; `tensor 3` within an unknown object."""
     tensors: tuple[Tensor, ...]

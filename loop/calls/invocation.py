@@ -100,8 +100,7 @@ def explain_lost_device() -> str:
 class Delays(NamedTuple):
     """What the scheduler did during a sample, in seconds."""
 
-    judge_wait_s: float
-    """Time the judge's thread waited for a core."""
+    judge_wait_s: float  # Time the judge's thread waited for a core.
     threads: tuple[tuple[float, float], ...]
     """Time that each of the worker's threads ran, and waited for a core."""
 

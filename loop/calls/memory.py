@@ -37,8 +37,7 @@ _libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 class Guard(NamedTuple):
     """Contents of the zones around a tensor; equal guards give equal bytes."""
 
-    kind: str
-    """One of KINDS, or MIXED."""
+    kind: str  # One of KINDS, or MIXED.
     seed: int
 
 

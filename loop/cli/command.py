@@ -66,8 +66,7 @@ class RootGroup(TyperGroup):
 class Command:
     """One command: its words, its function, and how the work is called."""
 
-    words: str
-    """The words after `loop`: `kernels verify`."""
+    words: str  # The words after `loop`: `kernels verify`.
     function: Callable[..., Any]
     """Its parameters are the command's options and arguments; its docstring is the help."""
     examples: tuple[str, ...] = ()
@@ -80,8 +79,7 @@ class Command:
     """Whether all words after the first non-option are arguments, also those with dashes."""
     shared: Callable[..., None] | None = None
     """A function whose parameters come before the command's own: options that several commands share."""
-    has_json: bool = True
-    """Whether `--json` is added to the parameters."""
+    has_json: bool = True  # Whether `--json` is added to the parameters.
 
     @property
     def help(self) -> str:

@@ -157,8 +157,7 @@ class BenchRequest:
     threads: int | None = None
     seed: int = 0
     rounds: int = 3
-    first_failure_only: bool = False
-    """Whether a variant's verification ends at its first failure."""
+    first_failure_only: bool = False  # Whether a variant's verification ends at its first failure.
     emulate: bool = False
     sanitize: bool = False
     executor: str = ""
@@ -166,8 +165,7 @@ class BenchRequest:
     gpu: str = "sm_89"
     action: str = ""
     arguments: str = "{}"
-    checks: Sequence[str] = ()
-    """Workload sets that are verified but not timed."""
+    checks: Sequence[str] = ()  # Workload sets that are verified but not timed.
     budget_s: float = 60
     limit_s: float = 600
     samples: Path | None = None

@@ -37,20 +37,16 @@ class Running:
 
     id: str
     plan: str
-    step: str
-    """`pattern/step`; empty between two steps."""
+    step: str  # `pattern/step`; empty between two steps.
     title: str
-    since: datetime.datetime | None
-    """When the step began, UTC; None between two steps."""
+    since: datetime.datetime | None  # When the step began, UTC; None between two steps.
     step_s: float
     step_budget_s: float
     done: int
-    of: int
-    """Number of steps in the plan, of which `done` have ended."""
+    of: int  # Number of steps in the plan, of which `done` have ended.
     seconds: float
     budget_s: float
-    usd: float
-    """The session's cost so far; AI is added only at the session's end."""
+    usd: float  # The session's cost so far; AI is added only at the session's end.
 
     @classmethod
     def read(cls, folder: sessions.SessionFolder, card: RateCard, now: datetime.datetime) -> "Running":
@@ -81,8 +77,7 @@ class WaitingSession:
     """A session that can be resumed."""
 
     id: str
-    status: str
-    """`paused`, `aborted`, or `open`: its process was killed."""
+    status: str  # `paused`, `aborted`, or `open`: its process was killed.
     why: str
     command: str
     usd: float

@@ -120,8 +120,7 @@ class JsonDocument(Document):
     """Data of JSON text. Positions are found only when a complaint needs one."""
 
     text: str = ""
-    lines_above: int = 0
-    """Lines of the file before `text`."""
+    lines_above: int = 0  # Lines of the file before `text`.
 
     @cached_property
     def located(self) -> Document:
@@ -300,10 +299,8 @@ ANSWERS = "answers"  # Folder of a target that holds links to answers.
 class TargetDraft:
     """A target, before it is written."""
 
-    fields: Mapping[str, Any]
-    """Fields of `target.yaml`, without `format` and `name`."""
-    links: Mapping[str, Path]
-    """Name in the target's folder to the file that it links to."""
+    fields: Mapping[str, Any]  # Fields of `target.yaml`, without `format` and `name`.
+    links: Mapping[str, Path]  # Name in the target's folder to the file that it links to.
     texts: Mapping[str, str] = field(default_factory=dict)
     """Name to text of the files that `loop` writes."""
 

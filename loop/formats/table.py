@@ -30,8 +30,7 @@ class Format:
     """Reads a task, from its path and the reason of `claims`; raises DefinitionError."""
     make_target: Callable[[ForeignTask, Mapping[str, Path]], TargetDraft]
     """Makes a target of a task and its answers (name to file)."""
-    looks_for: str
-    """The files by which the format is recognised, in words."""
+    looks_for: str  # The files by which the format is recognised, in words.
 
 
 FORMATS = {

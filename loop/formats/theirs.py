@@ -57,10 +57,8 @@ class ForeignAnswer:
 
     task: ForeignTask
     answer: Path
-    evaluator: Path | None
-    """A checkout of the evaluator; None if the task contains its own."""
-    python: str = sys.executable
-    """The Python interpreter that has the evaluator's packages."""
+    evaluator: Path | None  # A checkout of the evaluator; None if the task contains its own.
+    python: str = sys.executable  # The Python interpreter that has the evaluator's packages.
     has_gpu: bool = False
     limit_s: float = LIMIT_S
     cases: int | None = None
@@ -382,8 +380,7 @@ class GateVerdict(NamedTuple):
     cause: Cause = ""
     status: str = "wrong"
     """Status of the failed check. `crashed` and `hung` mean that there was no output."""
-    timed: bool = False
-    """Whether the variant was wrong only in a timed call."""
+    timed: bool = False  # Whether the variant was wrong only in a timed call.
 
     @property
     def is_right(self) -> bool:

@@ -19,8 +19,7 @@ from loop.workers.judge_messages import AdvanceProperty
 from loop.workers.messages import Compute
 from loop.workers.program import WorkerLost
 
-MOST_CALLS = 64
-"""Largest number of calls that the judge may ask for to check one property."""
+MOST_CALLS = 64  # Largest number of calls that the judge may ask for to check one property.
 MOST_WORK = 4e9
 """Most operations of a workload; the smallest one of each type is tried in any case.
 A property takes several calls: 7 of up to 137e9 operations hit the 80 s limit (H100, 16 cores)."""

@@ -35,18 +35,15 @@ from loop.workers.program import START_LIMIT_S, WorkerLost
 PROGRAM = "compute-sanitizer"
 TOOLS: tuple[SanitizerTool, ...] = ("memcheck", "racecheck", "synccheck", "initcheck")
 INSTALL_HINT = "it comes with the CUDA toolkit (cuda-sanitizer): put its folder on the PATH"
-FOUND_EXIT = 86
-"""Exit status that `loop` asks of compute-sanitizer when it found an error."""
+FOUND_EXIT = 86  # Exit status that `loop` asks of compute-sanitizer when it found an error.
 OPTIONS: Mapping[SanitizerTool, tuple[str, ...]] = {
     # The variant itself returns API errors. Padding separates tensors, to show accesses past the end.
     "memcheck": ("--padding", "4096", "--report-api-errors", "no")
 }
-LOG_BYTES = 4 << 20
-"""Bytes of a log that `loop` reads."""
+LOG_BYTES = 4 << 20  # Bytes of a log that `loop` reads.
 MOST_REPORTS = 20
 ASK_LIMIT_S, CALL_LIMIT_S = 20.0, 60.0
-MOST_CALLS = 6
-"""Most workloads of each variant."""
+MOST_CALLS = 6  # Most workloads of each variant.
 MOST_OPERATIONS = 2e7
 """Most operations of a call under a tool, because some tools instrument every access."""
 TOOLS_AT_ONCE = 8
@@ -83,8 +80,7 @@ class Examination:
     """Remarks of the tool about itself, such as an internal error; then how calls failed."""
     refused: list[str] = field(default_factory=list)
     """Names of the workloads whose call the variant refused."""
-    exit_code: int | None = None
-    """Exit status of the tool; None if it was killed."""
+    exit_code: int | None = None  # Exit status of the tool; None if it was killed.
 
     def parse_log(self, text: str) -> None:
         """Add a log's reports, its remarks (paragraphs that name no place in code), and the tool's

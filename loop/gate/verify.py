@@ -28,12 +28,10 @@ FIRST_CALLS = 2
 """Workloads checked again as first calls of fresh processes. A GPU gets 1: CUDA starts slowly."""
 CALL_LIMIT_S = 20.0
 """Smallest time limit of a call, in seconds. A slow reference raises the limit (`call_limit_s`)."""
-LONGEST_S = 900.0
-"""Largest time limit of a call, in seconds."""
+LONGEST_S = 900.0  # Largest time limit of a call, in seconds.
 PATIENCE = 100.0
 """Time limit of a call / time of inputs and reference. It is large: naive kernels are slow."""
-EMULATED_FACTOR = 5.0
-"""Factor on the smallest time limit under the emulator."""
+EMULATED_FACTOR = 5.0  # Factor on the smallest time limit under the emulator.
 SLOW_FIRST_CALL_S = 5.0
 """Seconds above which a first call includes a one-time setup; later calls are faster."""
 LARGE_WORK = 1e6
@@ -66,8 +64,7 @@ class Job:
     workloads: Sequence[Workload]
     layouts: bool = True
     """Whether to try other layouts on a workload of each type, and first calls of new processes."""
-    fail_fast: bool = False
-    """Whether the first failure ends the checks of this side."""
+    fail_fast: bool = False  # Whether the first failure ends the checks of this side.
     call_limit_s: float | None = None
     """Seconds after which a call counts as hung; None: the limit of `call_limit_s`."""
     control: bool = False
@@ -217,10 +214,8 @@ class WrongCalls:
     which: WhichCalls
     """`first`: only the first calls; `later`: only the last calls; `mixed`: wrong and right ones in other
     orders."""
-    is_fresh_process: bool
-    """Whether the check made the first call of its process."""
-    message: str = ""
-    """What is wrong with those outputs."""
+    is_fresh_process: bool  # Whether the check made the first call of its process.
+    message: str = ""  # What is wrong with those outputs.
 
 
 def cause_of_repeat(first: WrongCalls, repeat: WrongCalls) -> Cause:

@@ -166,8 +166,7 @@ rm -rf @JOBS@
 POLL_ANSWER = re.compile(r"(?P<state>running|lost|gone) (?P<rc>-?\d{1,4})?")  # Of `POLL_SCRIPT`; rc: exit code.
 
 
-JobState = tuple[str, int | None]
-"""State of a job there, and its exit code: see `Connection.poll`."""
+JobState = tuple[str, int | None]  # State of a job there, and its exit code: see `Connection.poll`.
 
 
 class Unreachable(MachineFailure):

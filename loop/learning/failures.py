@@ -77,8 +77,7 @@ class FailureHistory:
     """Failures of a project's sessions before a given one."""
 
     project: Project
-    head: SessionHead
-    """The current session; later sessions do not count."""
+    head: SessionHead  # The current session; later sessions do not count.
 
     @cached_property
     def rows(self) -> list[SessionRow]:

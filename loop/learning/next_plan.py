@@ -31,8 +31,7 @@ Sources = tuple[str, str]  # Build id, and hash of the files that are not compil
 class UnresolvedFailure:
     """A failed check of a variant that has not passed on changed sources since."""
 
-    row: SessionRow
-    """The last session in which it failed."""
+    row: SessionRow  # The last session in which it failed.
     judgement: Judgement
     check: str
     passed_in: str = ""
@@ -110,16 +109,12 @@ class TargetState:
 
     files_hash: str
     """Hash of its sources, workloads and tolerances; equal in a session on the same files."""
-    compiled: Collection[str] = ()
-    """Variants that are compiled, so they can be optimised."""
-    tunable: Collection[str] = ()
-    """Compiled variants for which the target lists values to search."""
+    compiled: Collection[str] = ()  # Variants that are compiled, so they can be optimised.
+    tunable: Collection[str] = ()  # Compiled variants for which the target lists values to search.
     declared_workloads: Mapping[str, Mapping[str, Collection[str]]] = field(default_factory=dict)
     """Variant that this machine can run or emulate, to its workload sets, to their workloads."""
-    workload_count: int = 0
-    """Workloads of the target, also those that a variant does not take."""
-    for_gpu: bool = True
-    """Whether some variant is for a GPU."""
+    workload_count: int = 0  # Workloads of the target, also those that a variant does not take.
+    for_gpu: bool = True  # Whether some variant is for a GPU.
     only_emulated: bool = False
     """Whether the main variants can only be emulated on this machine, which is not timed."""
     minor_variants: Collection[str] = ()
@@ -184,14 +179,11 @@ class Idea:
 
     plan: str
     objective: str
-    why: tuple[str, ...]
-    """Evidence in the records."""
-    variant: str | None = None
-    """Variant that the proposal is about; None for all."""
+    why: tuple[str, ...]  # Evidence in the records.
+    variant: str | None = None  # Variant that the proposal is about; None for all.
     resume: str | None = None
     kept_change: KeptChange | None = None
-    blamed_commits: tuple[str, ...] = ()
-    """The commit to revert or fix first, or several to read."""
+    blamed_commits: tuple[str, ...] = ()  # The commit to revert or fix first, or several to read.
     failed_check: UnresolvedFailure | None = None
     """Failed check to repeat, with its seed, threads and device."""
 

@@ -45,8 +45,7 @@ class Duration:
     log_centre: float
     log_scale: float
     degrees_of_freedom: float
-    weight: float
-    """Sum of the weights of past runs; 0: only the author's estimate."""
+    weight: float  # Sum of the weights of past runs; 0: only the author's estimate.
 
     @property
     def seconds(self) -> float:

@@ -22,8 +22,7 @@ class Project:
 
     target: Path
     sessions: Path
-    bundled: bool
-    """True for the target that ships with loop."""
+    bundled: bool  # True for the target that ships with loop.
 
     @property
     def manifest(self) -> Path:

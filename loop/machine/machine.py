@@ -165,8 +165,7 @@ def facts_of_present_gpu(
     return driver_facts if is_other_size else datasheet
 
 
-Release = tuple[int, int]
-"""A CUDA release, as in (12, 4)."""
+Release = tuple[int, int]  # A CUDA release, as in (12, 4).
 OLDEST_DRIVER = {11: "R450", 12: "R525", 13: "R580"}
 """CUDA major release to the oldest driver branch that runs its machine code, for all minor
 releases. PTX, which the driver compiles, needs a driver of the exact release

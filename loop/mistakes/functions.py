@@ -18,8 +18,7 @@ from loop.calls.callee import Function, SplitStructure, rebuild_structure, split
 from loop.mistakes.table import MISTAKES, Array, Attributes, ErringCall, Settings, err
 
 FLOATING = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
-EXACT = "exact"
-"""Name of the control without a mistake: compute in float64 and round the result."""
+EXACT = "exact"  # Name of the control without a mistake: compute in float64 and round the result.
 
 
 class LazyTensor(torch.Tensor):
@@ -36,8 +35,7 @@ class Erring:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.memory: dict[Any, Any] = {}
-        """Memory of the mistake between calls."""
+        self.memory: dict[Any, Any] = {}  # Memory of the mistake between calls.
         self.last_result: SplitStructure | None = None
         """Last honest result, split into tensors and structure."""
         self.result_forms: dict[Any, tuple[torch.Size, torch.dtype]] = {}

@@ -33,12 +33,9 @@ ELEMENT_NAMES = {numpy.dtype(raw): name for name, raw in ELEMENT_TYPES.values()}
 MANTISSA_BITS = {"float32": 23, "float64": 52, "float16": 10, "uint16": 7}
 """Mantissa bits of each array's element type; uint16 stands for bfloat16."""
 BFLOAT16_MANTISSA_BITS = 7
-ERROR_FACTOR = 20.0
-"""A wrong element is off by this many times its tolerance."""
-MOST_TAIL = 16
-"""A tail is the last eighth of a dimension, at most this many elements."""
-OUTSIDE = b"ZZZ"
-"""What is written out of bounds."""
+ERROR_FACTOR = 20.0  # A wrong element is off by this many times its tolerance.
+MOST_TAIL = 16  # A tail is the last eighth of a dimension, at most this many elements.
+OUTSIDE = b"ZZZ"  # What is written out of bounds.
 
 
 @dataclass
@@ -49,11 +46,9 @@ class ErringCall:
     inputs: list[Any]
     output: Any
     attributes: Attributes
-    input_addresses: tuple[int, ...]
-    """Of the real tensors, because the arrays may be copies."""
+    input_addresses: tuple[int, ...]  # Of the real tensors, because the arrays may be copies.
     settings: Settings
-    memory: dict[Any, Any]
-    """Memory of the mistake between calls."""
+    memory: dict[Any, Any]  # Memory of the mistake between calls.
 
     def compute(self) -> None:
         """Run the variant without the mistake."""
@@ -220,8 +215,7 @@ class ErringInvoke:
     def __init__(self, invoke: Callable[..., None], settings: Settings, *, on_gpu: bool) -> None:
         """`settings`: `attributes` are names in the order of the C arguments."""
         self.invoke, self.settings, self.on_gpu = invoke, settings, on_gpu
-        self.memory: dict[Any, Any] = {}
-        """Memory of the mistake between calls."""
+        self.memory: dict[Any, Any] = {}  # Memory of the mistake between calls.
         self.device_memory: dict[tuple[int, int], DeviceMemory] = {}
         """Device memory for arguments of the variant without its mistake, by (argument number, bytes)."""
 

@@ -13,8 +13,7 @@ from loop.model.output import Output
 Outcome = Literal["culprit", "several", "range", "no_regression", "inconclusive", "refused"]
 Metric = Literal["latency", "correctness"]
 """What bisection compares: time of a call, or whether checks pass."""
-UNCOMMITTED = "uncommitted"
-"""Used instead of a hash for the checkout's uncommitted changes."""
+UNCOMMITTED = "uncommitted"  # Used instead of a hash for the checkout's uncommitted changes.
 
 
 class Candidate(Model):

@@ -12,8 +12,7 @@ from loop.model.target import Workload
 
 Against = Literal["baseline", "known_good", "self"]
 Interval = tuple[float, float]
-TOO_WIDE = 10.0
-"""An interval with a larger high/low factor is noise, unless it lies far from 1."""
+TOO_WIDE = 10.0  # An interval with a larger high/low factor is noise, unless it lies far from 1.
 
 
 def is_vague(interval: Interval) -> bool:
@@ -59,8 +58,7 @@ class NoSpeedVerdict(Model):
 Verdict = Annotated[SpeedVerdict | NoSpeedVerdict, Field(discriminator="verdict")]
 
 
-BASELINE = "baseline"
-"""Name of the target's baseline as a side of a comparison."""
+BASELINE = "baseline"  # Name of the target's baseline as a side of a comparison.
 CheckStatus = Literal["right", "unsupported", "not judged", "wrong", "tampered", "crashed", "hung", "refused"]
 STATUSES: tuple[CheckStatus, ...] = get_args(CheckStatus)
 """All statuses of a check, in the order in which texts count them."""

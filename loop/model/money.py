@@ -35,8 +35,7 @@ class AiUse(Model):
 
 
 Resource = Literal["gpu", "engineer", "ai"]
-Basis = Literal["measured", "stated"]
-"""Whether `loop` measured the use, or the user stated it."""
+Basis = Literal["measured", "stated"]  # Whether `loop` measured the use, or the user stated it.
 Price = Annotated[float, Field(gt=0, lt=500)]
 """US dollars per hour. Catalogues write 0 or 700 for "not offered"; both are refused."""
 

@@ -45,8 +45,7 @@ class Tolerance(Model):
     """Maximum absolute error of the remaining elements. Default: any finite error."""
 
 
-OUTPUT = "output"
-"""Default name of a single output."""
+OUTPUT = "output"  # Default name of a single output.
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
 Word = Annotated[str, StringConstraints(pattern=r"^[A-Za-z]\w{0,63}$")]
 """A name that can be a Python keyword argument."""
@@ -179,8 +178,7 @@ class Checker(PythonFunction):
 
 
 Value = bool | int
-Values = dict[Identifier, Value]
-"""One point of a tuning search: field to value."""
+Values = dict[Identifier, Value]  # One point of a tuning search: field to value.
 Scalar = bool | int | float | str
 Entry = dict[str, Scalar | tuple[Scalar, ...]]
 """Workloads in a manifest: a list of values stands for one workload per value."""
@@ -311,8 +309,7 @@ class BuildRecipe(Model):
         return self.model_copy(update={"flags": tuple(flags)})
 
 
-Formula = Annotated[int, Field(ge=0)] | Text
-"""A number, or an expression over a workload."""
+Formula = Annotated[int, Field(ge=0)] | Text  # A number, or an expression over a workload.
 
 
 class Launch(Model):

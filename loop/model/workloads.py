@@ -12,8 +12,7 @@ from loop.base.expressions import Expression
 from loop.model.dtypes import ITEM_SIZES, Dtype, Layout
 from loop.model.target import ANY, Scalar, Signature, Target, Workload
 
-VALUE_KINDS = ("normal", "wide", "constant")
-"""Kinds of values that every target has."""
+VALUE_KINDS = ("normal", "wide", "constant")  # Kinds of values that every target has.
 RESERVED_KEYS = ("dtype", "values", "weight")
 Attributes = Mapping[str, Scalar | None]
 

@@ -19,14 +19,11 @@ NO_AI_COST = "no agent reported its cost, no amount was stated (--ai-usd)"
 class SessionUse:
     """Measured use of a session."""
 
-    seconds: float
-    """Duration from the first step to the last, by a clock that did not jump."""
+    seconds: float  # Duration from the first step to the last, by a clock that did not jump.
     device: Device
-    gpu: str | None = None
-    """Name of the GPU by its driver; None if unknown."""
+    gpu: str | None = None  # Name of the GPU by its driver; None if unknown.
     ai: AiUse | None = None
-    ai_reason: str = NO_AI_COST
-    """Why `ai` is None."""
+    ai_reason: str = NO_AI_COST  # Why `ai` is None.
     hosts: Sequence[HostUse] = ()
     """Use of other machines that ran the session's jobs and have a price of their own."""
 

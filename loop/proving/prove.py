@@ -96,10 +96,8 @@ class Control:
     """One mistake or cheat to inject, and the causes for which the gate may reject it."""
 
     name: str
-    make: str
-    """Name of the mistake in `loop.mistakes`; empty: none."""
-    expected: Causes = WRONG_CAUSES
-    """Causes of a rejection that count as the right reason."""
+    make: str  # Name of the mistake in `loop.mistakes`; empty: none.
+    expected: Causes = WRONG_CAUSES  # Causes of a rejection that count as the right reason.
     theme: Literal["value", "cheat", "honest"] = "value"
     """`value`: wrong result; `cheat`: right only when checked; `honest`: no mistake, must pass."""
     kinds: Sequence[str] = ("c_abi", "python")
@@ -108,8 +106,7 @@ class Control:
     """Whether the mistake can show on the workload that the control was listed for."""
     shortens: Sequence[str] = ()
     """Dimensions (by name) that the mistake shortens by an eighth; the variant must accept the rest."""
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    """Further arguments of the mistake."""
+    settings: Mapping[str, Any] = field(default_factory=dict)  # Further arguments of the mistake.
 
     def mistake_settings(self, target: Target, dtype: Dtype) -> dict[str, Any]:
         """What a worker has to know to inject the mistake: the `settings` of `loop.mistakes.wrap`."""
@@ -270,8 +267,7 @@ class Proof:
     results: list[ControlResult] = field(default_factory=list)
     inapplicable: list[str] = field(default_factory=list)
     """Sentences on controls that do not apply."""
-    untried: list[str] = field(default_factory=list)
-    """Controls for which no time was left."""
+    untried: list[str] = field(default_factory=list)  # Controls for which no time was left.
 
 
 def prove(bench: Bench, honest: Side, workloads: Sequence[Workload], deadline: float = inf) -> Waiting[Proof]:

@@ -59,8 +59,7 @@ STYLE = (
 class Figure:
     """A picture, with a title and a description for readers who cannot see it."""
 
-    path: ClassVar = "figures/ratios.svg"
-    """Path of the file, relative to the report."""
+    path: ClassVar = "figures/ratios.svg"  # Path of the file, relative to the report.
     title: str
     description: str
     height: float

@@ -95,8 +95,7 @@ class Screen:
         forced = os.environ.get("FORCE_COLOR", "") not in ("", "0") and not os.environ.get("NO_COLOR")
         self.has_colours = forced or may_animate(self.err)
         """Whether to colour words: on a terminal, or with FORCE_COLOR. NO_COLOR overrides both."""
-        self.is_quiet = is_quiet
-        """Print only errors: for `--json` without a terminal."""
+        self.is_quiet = is_quiet  # Print only errors: for `--json` without a terminal.
 
     def data(self, text: str) -> None:
         """Print a result to stdout, with a line end."""

@@ -14,8 +14,7 @@ Line = str | tuple[str, ...]  # A sentence; or a tuple: the first, with the othe
 class SizeLimit:
     """How much of a section is shown; the records have the rest."""
 
-    rows: int
-    """Most rows of a table or list, and most sections of a fold."""
+    rows: int  # Most rows of a table or list, and most sections of a fold.
     characters: int
     code_lines: int
 
@@ -28,19 +27,14 @@ MAX_TERMINAL_TEXT = 400  # Most characters of one text on a terminal.
 class Section:
     """A heading, then note, lines, table, lines, code. Text is plain; words in backticks are code."""
 
-    title: str = ""
-    """Empty if the section continues the one above."""
+    title: str = ""  # Empty if the section continues the one above.
     lines: tuple[Line, ...] = ()
     table: Table | None = None
-    after: tuple[Line, ...] = ()
-    """Sentences below the table."""
-    folded_column: int = 0
-    """Index of the column that is wrapped on a narrow terminal."""
-    note: str = ""
-    """A paragraph that says what is shown and how to read it."""
+    after: tuple[Line, ...] = ()  # Sentences below the table.
+    folded_column: int = 0  # Index of the column that is wrapped on a narrow terminal.
+    note: str = ""  # A paragraph that says what is shown and how to read it.
     code: tuple[str, ...] = ()
-    language: str = "sh"
-    """Language of the code. A long `text` (a log) shows its last lines only."""
+    language: str = "sh"  # Language of the code. A long `text` (a log) shows its last lines only.
 
     def __bool__(self) -> bool:
         """False for a section with nothing but a title: it is left out."""

@@ -68,8 +68,7 @@ class Bounds:
 
     limit_s: float = math.inf
     """Seconds that all walks of a session (the first and each resume) may take together."""
-    limit_text: str = ""
-    """The limit in words, for messages: `5 min`, `$0.10, which lasts for 7 s`."""
+    limit_text: str = ""  # The limit in words, for messages: `5 min`, `$0.10, which lasts for 7 s`.
     earlier_walks_s: float = 0.0
     plan: ResolvedPlan | None = None
     preemption_watch: Watch | None = None

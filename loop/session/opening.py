@@ -134,8 +134,7 @@ def check_pattern(
 class SessionRequest:
     """The options of `loop run session`, `run pattern` and `optimize`; most fields are named like them."""
 
-    plan: str | None = None
-    """Name of a plan; `baseline` when none is named."""
+    plan: str | None = None  # Name of a plan; `baseline` when none is named.
     pattern: str | None = None
     target: Path | None = None
     device: str = "auto"
@@ -152,8 +151,7 @@ class SessionRequest:
     hypothesis: str = ""
     decline: bool = False
     """Whether to end a session that waits for a code change, without that change."""
-    again: bool = False
-    """Whether to try a change again that lost in an earlier session."""
+    again: bool = False  # Whether to try a change again that lost in an earlier session.
     dry_run: bool = False
     json: bool = False
     events: bool = False

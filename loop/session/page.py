@@ -61,15 +61,12 @@ COMPARISONS = {"same": "as fast as", "inconclusive": "inconclusive against"}
 class FirstScreen:
     """What a reader sees before unfolding anything. Names of variants are between backticks."""
 
-    headline: str
-    """The target, how its session ended, and what decided that."""
-    deciding_text: str
-    """The deciding facts alone, without target and status."""
+    headline: str  # The target, how its session ended, and what decided that.
+    deciding_text: str  # The deciding facts alone, without target and status.
     cause: tuple[str, ...]
     """The most informative lines about what is wrong; empty when the headline says it all."""
     next: str
-    command: str
-    """The command to run next; empty when the proposal contains none."""
+    command: str  # The command to run next; empty when the proposal contains none.
     further_sections: tuple[Section, ...]
     """The variants, details of each wrong variant, cost and duration."""
 

@@ -26,8 +26,7 @@ from loop.model.record import Finished, SessionHead, Started, Status
 from loop.session.objective import failing_parts, is_stop_reached, judge_objective
 from loop.steps.context import Context, Result
 
-Samples = Mapping[str, Sequence[Segment]]
-"""Name of a file to its raw samples."""
+Samples = Mapping[str, Sequence[Segment]]  # Name of a file to its raw samples.
 
 
 @dataclass(frozen=True)
@@ -37,10 +36,8 @@ class PatternBegan:
     run: int
     name: str
     title: str
-    index: int
-    """Number of this pattern in the walk, from 1."""
-    of: int
-    """Number of patterns that the walk is going to run, by what is known now."""
+    index: int  # Number of this pattern in the walk, from 1.
+    of: int  # Number of patterns that the walk is going to run, by what is known now.
 
 
 @dataclass(frozen=True)
@@ -120,8 +117,7 @@ def reason_to_skip(step: Step, values: Mapping[str, object]) -> str:
     return ""
 
 
-Key = tuple[int, str, str]
-"""Number of the pattern's run, name of the pattern, id of the step."""
+Key = tuple[int, str, str]  # Number of the pattern's run, name of the pattern, id of the step.
 SessionValues = Callable[[Sequence[Finished]], Mapping[str, object]]
 """Takes the finished steps; returns the values that expressions read as `session.*`."""
 
@@ -151,8 +147,7 @@ class Walk:
     """The session, whose plan has `stop_if` and `success`; None for commands without a session."""
     stop_reason: str | None = None
     is_stop_reached: bool = False
-    is_paused: bool = False
-    """Whether the walk waits for a person, for example for a code change."""
+    is_paused: bool = False  # Whether the walk waits for a person, for example for a code change.
     failure: MachineFailure | None = None
     has_bug: bool = False
     """Whether an action raised an unexpected exception: a bug of loop, not of the kernel."""

@@ -63,8 +63,7 @@ class Contents:
     target: Target
     patterns: Mapping[str, Pattern]
     plans: Mapping[str, Plan]
-    rows: tuple[SessionRow, ...]
-    """All sessions that can be read, oldest first."""
+    rows: tuple[SessionRow, ...]  # All sessions that can be read, oldest first.
     damaged: tuple[sessions.IndexEntry, ...] = ()
     version: str = ""
     date: str = ""

@@ -58,8 +58,7 @@ class Choice:
     """One possible argument of a parameter; in its text `<x.2>` is the third size of input `x`."""
 
     text: str
-    inputs: tuple[TensorSpec, ...] = ()
-    """The tensors in the text, which a generator draws."""
+    inputs: tuple[TensorSpec, ...] = ()  # The tensors in the text, which a generator draws.
     attributes: Mapping[str, Scalar] = field(default_factory=dict)
     """The numbers and flags in the text, which a workload can change."""
     notes: tuple[str, ...] = ()
@@ -84,13 +83,10 @@ class Choices:
         """Whether parameters are a constructor's, where those without annotation are whole numbers."""
         self.imports: dict[str, None] = {}
         """Import statements that the source text of the arguments needs, in order."""
-        self.used: set[str] = set()
-        """Paths of `likes` and `values` that a parameter has."""
+        self.used: set[str] = set()  # Paths of `likes` and `values` that a parameter has.
         self.notes: list[str] = []
-        self.missing: list[str] = []
-        """Paths of the parameters without any choice."""
-        self.names: list[str] = []
-        """Names of all parameters."""
+        self.missing: list[str] = []  # Paths of the parameters without any choice.
+        self.names: list[str] = []  # Names of all parameters.
         self.dims = list(dict.fromkeys(dim for like in likes.values() for dim in like.dims))
         """Names of all sizes."""
 

@@ -98,20 +98,13 @@ def init(request: InitRequest) -> MadeTarget:
 class InitOptions:
     """What the command line says."""
 
-    likes: dict[str, TensorSpec]
-    """Path of a tensor (`x`, `config.scale`) to its `--like` option."""
-    fixed_sizes: dict[str, int]
-    """Dimension that the user gave by number to that number."""
-    values: dict[str, Any]
-    """Path of a parameter to its `--set` value."""
-    kernel: UserKernel | None
-    """None for a Python function."""
-    module: str
-    """Module of the function that is right."""
-    name: str
-    """Function or class in the module, as in `softmax`, `Block` or `Scaler.apply`."""
-    folder: Path
-    """Folder from which the module is imported."""
+    likes: dict[str, TensorSpec]  # Path of a tensor (`x`, `config.scale`) to its `--like` option.
+    fixed_sizes: dict[str, int]  # Dimension that the user gave by number to that number.
+    values: dict[str, Any]  # Path of a parameter to its `--set` value.
+    kernel: UserKernel | None  # None for a Python function.
+    module: str  # Module of the function that is right.
+    name: str  # Function or class in the module, as in `softmax`, `Block` or `Scaler.apply`.
+    folder: Path  # Folder from which the module is imported.
     files: Mapping[str, Path]
     """Name in the target to each file of the user that is copied, the kernel's own source first."""
 

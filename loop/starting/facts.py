@@ -128,18 +128,14 @@ class Subject:
     """The user's function or class, and how the target's files call it."""
 
     module: str
-    name: str
-    """Name in its module, as in `softmax`, `Block` or `Scaler.apply`."""
-    function: str
-    """Name of the target's function."""
+    name: str  # Name in its module, as in `softmax`, `Block` or `Scaler.apply`.
+    function: str  # Name of the target's function.
     call: Call
     kind: Literal["function", "module", "object"] = "function"
     """`function`; `module` or `object`: an instance is made, and then called."""
-    method: str = ""
-    """Method of an object to call."""
+    method: str = ""  # Method of an object to call.
     constructor: Call = field(default_factory=list)
-    imports: Sequence[str] = ()
-    """Import statements that the arguments need."""
+    imports: Sequence[str] = ()  # Import statements that the arguments need.
 
     @property
     def full_name(self) -> str:
@@ -189,10 +185,8 @@ class Trial:
             self.attributes |= choice.attributes
         self.has_outputs = True
         """Whether the function returns outputs, besides inputs that it changes in place."""
-        self.outcomes: list[tuple[Dims, Outcome]] = []
-        """Sizes that ran, each with the results."""
-        self.notes: list[str] = []
-        """What was guessed from its calls, a sentence each."""
+        self.outcomes: list[tuple[Dims, Outcome]] = []  # Sizes that ran, each with the results.
+        self.notes: list[str] = []  # What was guessed from its calls, a sentence each.
         names = _executed_names(self.wrapper(""), "reference")
         self.function = names[subject.function]
         module = sys.modules[REFERENCE] = types.ModuleType(REFERENCE)  # The source of `make` imports it.
@@ -429,8 +423,7 @@ class Facts:
     outputs: list[TensorSpec]
     updates: dict[str, str]
     """Output to the input that the function changes in place to that output."""
-    quick: list[Dims]
-    """Workloads that are timed."""
+    quick: list[Dims]  # Workloads that are timed.
     edges: list[dict[str, Any]]
     """Workloads that are only checked; an entry `drawn` names other values of the inputs."""
     long: list[dict[str, Any]]

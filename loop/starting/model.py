@@ -34,14 +34,10 @@ class InitRequest:
     """The arguments of `loop init`."""
 
     folder: Path
-    source: str | None = None
-    """`module:function`, or a file of C, C++ or CUDA."""
-    like: Sequence[str] = ()
-    """Tensor shapes, as in `x=N,M`, `x=64,1000` or `places=N:int64<V`."""
-    values: Sequence[str] = ()
-    """Values of other parameters, as in `heads=4` or `config.eps=1e-5`."""
-    reference: str | None = None
-    """`module:function` of the reference, for a kernel."""
+    source: str | None = None  # `module:function`, or a file of C, C++ or CUDA.
+    like: Sequence[str] = ()  # Tensor shapes, as in `x=N,M`, `x=64,1000` or `places=N:int64<V`.
+    values: Sequence[str] = ()  # Values of other parameters, as in `heads=4` or `config.eps=1e-5`.
+    reference: str | None = None  # `module:function` of the reference, for a kernel.
 
     def command_line(self, *more: str, folder: Path | None = None) -> str:
         """The same command line with more options, or for another folder, to print."""

@@ -100,10 +100,8 @@ STREAM = "cudaStream_t"
 class CParameter:
     """One parameter of a function."""
 
-    text: str
-    """The parameter's text in the source."""
-    type: str
-    """Type without `const`, pointers and qualifiers, with aliases resolved."""
+    text: str  # The parameter's text in the source.
+    type: str  # Type without `const`, pointers and qualifiers, with aliases resolved.
     name: str
     pointers: int
     is_const: bool
@@ -130,17 +128,13 @@ class CParameter:
 class CFunction:
     """A function that other code can call."""
 
-    path: Path
-    """The file that defines it."""
+    path: Path  # The file that defines it.
     name: str
-    call_name: str
-    """The name with namespace and template arguments, for a call."""
-    returns: str
-    """The return type."""
+    call_name: str  # The name with namespace and template arguments, for a call.
+    returns: str  # The return type.
     parameters: tuple[CParameter, ...]
     line: int
-    problem: str
-    """Why `loop` cannot call the function; empty if it can."""
+    problem: str  # Why `loop` cannot call the function; empty if it can.
 
     @property
     def pointers(self) -> list[CParameter]:
@@ -165,8 +159,7 @@ class UserKernel:
     path: Path
     files: Mapping[str, Path]
     """File name in the target to the user's file, the kernel's own source first."""
-    function: str
-    """Name of the target's function."""
+    function: str  # Name of the target's function.
     source: str
     """Name of the file that is compiled: the user's, or that of the entry which `write_entry` makes."""
     plain: CFunction | None

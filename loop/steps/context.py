@@ -35,10 +35,8 @@ from loop.workers.bench import Bench
 class Workshop:
     """Where a session edits its target: apart from the user's checkout."""
 
-    worktree: Path
-    """Path of the git worktree, which may not exist yet."""
-    briefs_folder: Path
-    """Folder for briefs and patches, inside the session's folder."""
+    worktree: Path  # Path of the git worktree, which may not exist yet.
+    briefs_folder: Path  # Folder for briefs and patches, inside the session's folder.
     resume_command: str
     is_declined: bool = False
 
@@ -48,12 +46,10 @@ class Task:
     """What a session is asked to do: fixed when it begins."""
 
     plan: Plan
-    variants: tuple[str, ...]
-    """Variants that are built, verified and measured."""
+    variants: tuple[str, ...]  # Variants that are built, verified and measured.
     machine: Machine
     seed: int
-    folder: Path
-    """The target's folder: where commands run."""
+    folder: Path  # The target's folder: where commands run.
     emulated: tuple[str, ...] = ()
     """Variants made for a GPU that are verified under the emulator instead."""
     session: str = ""
@@ -61,14 +57,11 @@ class Task:
     uncompiled_hash: str = ""
     """Hash of the target's files that no compiler reads: manifest, reference, baseline, inputs."""
     hypothesis: str = ""
-    workshop: Workshop | None = None
-    """Where the target may be edited; None outside a session."""
-    patterns: tuple[Pattern, ...] = ()
-    """All patterns that the session can reach."""
+    workshop: Workshop | None = None  # Where the target may be edited; None outside a session.
+    patterns: tuple[Pattern, ...] = ()  # All patterns that the session can reach.
     retries_lost_changes: bool = False
     card: RateCard | None = None
-    usd_per_hour: float = 0.0
-    """Cost of one hour of the session in dollars, without AI."""
+    usd_per_hour: float = 0.0  # Cost of one hour of the session in dollars, without AI.
     campaign: Campaign = field(default_factory=Campaign)
 
     @property
@@ -92,8 +85,7 @@ class Past:
     """Builds that the gate judged in earlier sessions, oldest first."""
     reverted_changes: tuple[TriedChange, ...] = ()
     """Code changes that lost and were reverted in earlier sessions, in the same environment."""
-    sessions: tuple[SessionRow, ...] = ()
-    """Earlier sessions of the target, oldest first."""
+    sessions: tuple[SessionRow, ...] = ()  # Earlier sessions of the target, oldest first.
     read_steps: Callable[[str], Sequence[Finished]] = lambda session: ()
     """Takes the id of an earlier session; returns its finished steps."""
 
@@ -102,17 +94,14 @@ class Past:
 class Context:
     """Everything that an action can read: the task, the past, the bench, and the finished steps."""
 
-    bench: Bench
-    """Processes that run and judge variants."""
+    bench: Bench  # Processes that run and judge variants.
     task: Task
     past: Past = field(default_factory=Past)
     preemption_watch: Watch | None = None
     """A thread that polls the cloud for a preemption notice; None: no watch."""
-    finished: Sequence[Finished] = ()
-    """The steps of this session that have ended."""
+    finished: Sequence[Finished] = ()  # The steps of this session that have ended.
     budget_s: float = 60.0
-    kill_after_s: float = 600.0
-    """Time limit in seconds: then every process of the step is killed."""
+    kill_after_s: float = 600.0  # Time limit in seconds: then every process of the step is killed.
 
     def command(self, *words: str) -> str:
         """A shell command of loop for this target: `loop kernels verify cpu --target my-kernel`."""
@@ -133,8 +122,7 @@ class Result(Generic[ActionOutput]):
 
     output: ActionOutput
     samples: Mapping[str, Sequence[Segment]] = field(default_factory=dict)
-    paused: bool = False
-    """Whether the step waits for a person, for example for a code change."""
+    paused: bool = False  # Whether the step waits for a person, for example for a code change.
     idle: bool = False
     """Whether there was nothing to do: a step that passes counts as skipped then, and its message says why."""
 

@@ -36,16 +36,13 @@ class Part:
     title: str
     arguments: Model
     variants: Sequence[str]
-    sets: Sequence[str]
-    """Workload sets that are timed; `checks` are only verified."""
+    sets: Sequence[str]  # Workload sets that are timed; `checks` are only verified.
     checks: Sequence[str] = ()
     measures_time: bool = False
     """Whether the job measures time: then it runs alone on its CPU, and only on devices of one group."""
     returns_samples: bool = False
-    folder: Path | None = None
-    """Folder to copy to the job, whole; None: the target's own files."""
-    target: str = "."
-    """The target's folder inside the copied folder."""
+    folder: Path | None = None  # Folder to copy to the job, whole; None: the target's own files.
+    target: str = "."  # The target's folder inside the copied folder.
 
 
 def run_jobs(context: Context, action: str, parts: Sequence[Part], group: str = "") -> Waiting[list[JobFolder]]:

@@ -275,12 +275,10 @@ FORMAT = f"26 {__version__}"
 class IndexEntry(NamedTuple):
     """What the index says of one session folder."""
 
-    folder: str
-    """Its name."""
+    folder: str  # Its name.
     row: SessionRow | None
     """None for a copy and for a folder that cannot be read; statistics skip these."""
-    problem: str
-    """What is wrong with the folder's files; empty if nothing is."""
+    problem: str  # What is wrong with the folder's files; empty if nothing is.
 
 
 def rows(root: Path, *, last: int | None = None, target: str | None = None) -> list[SessionRow]:

@@ -48,8 +48,7 @@ class Side:
     """What a worker runs: a variant with its build, or the baseline."""
 
     name: str
-    terms: Terms
-    """What the worker loads: a library, a Python function or a command."""
+    terms: Terms  # What the worker loads: a library, a Python function or a command.
     dtypes: tuple[Dtype, ...]
     deterministic: bool
     build_id: str | None
@@ -81,16 +80,12 @@ class Bench(contextlib.AbstractContextManager["Bench"]):
     dictionary with values None is a set that keeps its order."""
 
     target: Target
-    folder: Path
-    """Folder of the manifest."""
-    cache: Path
-    """Folder of finished builds."""
-    include: Path
-    """Folder of loop_kernel.h."""
+    folder: Path  # Folder of the manifest.
+    cache: Path  # Folder of finished builds.
+    include: Path  # Folder of loop_kernel.h.
     device: Device
     threads: int
-    sanitize: bool = False
-    """Whether emulated variants are built and run with the sanitizers."""
+    sanitize: bool = False  # Whether emulated variants are built and run with the sanitizers.
     scratch: Path = field(default_factory=lambda: make_scratch_folder())
     _secret: str = field(default_factory=lambda: os.urandom(16).hex())
     """Decides which window of the inputs the judge has an answer for. No timed process knows it."""
@@ -107,10 +102,8 @@ class Bench(contextlib.AbstractContextManager["Bench"]):
     _judge: JudgeProcess = field(default_factory=JudgeProcess)
     _nursery: Nursery | None = None
     """Another bench's process that forks torch workers; None: this bench has one of its own."""
-    _floors: Floors | None = None
-    """Measured once, when first needed."""
-    _component: Component | None = None
-    """The component under judgement; None: the whole target."""
+    _floors: Floors | None = None  # Measured once, when first needed.
+    _component: Component | None = None  # The component under judgement; None: the whole target.
 
     def __post_init__(self) -> None:
         self.first_call_s = self.target.first_call_s or FIRST_CALL_S
@@ -392,8 +385,7 @@ class KeptWorker:
         self.bench, self.side = bench, side
         self._worker: Worker | None = None
         self._is_loaded = False
-        self.is_new_process = True
-        """True until its process has answered a request."""
+        self.is_new_process = True  # True until its process has answered a request.
         self._load_error: Refused | WorkerLost | None = None
         """Why the side did not load; None if it did, or was not tried yet. Only a `Refused` is final."""
 
@@ -462,8 +454,7 @@ class Fitting(NamedTuple):
     """Workloads that fit into memory, and a sentence for each that does not."""
 
     workloads: tuple[Workload, ...]
-    exclusions: tuple[str, ...]
-    """One sentence for each workload without room."""
+    exclusions: tuple[str, ...]  # One sentence for each workload without room.
 
     def extend_message(self, message: str) -> str:
         """A step's `message`, extended by the first excluded workload and the number of others."""

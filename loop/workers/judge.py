@@ -44,14 +44,12 @@ class Answer:
     """The right answer to a call."""
 
     inputs: Inputs
-    truths: list[Truth]
-    """One for each output."""
+    truths: list[Truth]  # One for each output.
     ran_in_own_types: bool = False
     """Whether the reference also ran in the call's own element types."""
     raw_result: Any = None
     """The raw result of that run, for the task's own checker; None without a checker."""
-    notes: tuple[str, ...] = ()
-    """What the inputs or the reference could not test."""
+    notes: tuple[str, ...] = ()  # What the inputs or the reference could not test.
 
     def copy_to(self, device: str) -> "Answer":
         """Copy the answer to a device."""
@@ -71,8 +69,7 @@ class Judge:
         self.tolerance_by_dtype: dict[str, Tolerance] = dict(target.tolerance.items())
         self.checker_decides = target.checker is not None and target.checker.alone
         """Whether the task's own checker decides without a comparison by tolerance."""
-        self.answer_by_key: dict[str, Answer] = {}
-        """Key of a call to its right answer."""
+        self.answer_by_key: dict[str, Answer] = {}  # Key of a call to its right answer.
         self.drawn_inputs = DrawnInputs()
         runner = PropertyRunner(self.signature, self.tolerance_by_dtype, self.plain)
         self.answers: dict[type, Callable[[Any], object]] = {

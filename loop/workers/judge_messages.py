@@ -13,8 +13,7 @@ class EnvironmentFinding(Plain):
     """What one check of the environment found."""
 
     message: str
-    output_fields: dict[str, Any]
-    """Fields of the check's output."""
+    output_fields: dict[str, Any]  # Fields of the check's output.
     is_ok: bool
 
 
@@ -32,38 +31,31 @@ class SetTarget(Request[None]):
     target: Target
     component: Component | None
     """The component whose own target `target` is; None: it is the whole target."""
-    folder: str
-    """Folder of the manifest."""
+    folder: str  # Folder of the manifest.
     threads: int
 
 
 class PreparedAnswer(Plain):
     """The result of preparing a call's right answer."""
 
-    doubt: str
-    """Why the reference or the plain implementation must be wrong; empty if they agree."""
+    doubt: str  # Why the reference or the plain implementation must be wrong; empty if they agree.
     call: Call | None = None
     """The call with its tensors, if only the judge could determine them; None otherwise."""
-    notes: tuple[str, ...] = ()
-    """What the inputs or the reference could not test."""
+    notes: tuple[str, ...] = ()  # What the inputs or the reference could not test.
     unjudged_reason: str = ""
     """Why no output of this call can be judged; empty if outputs can be judged."""
-    passes_zeros: bool = False
-    """Whether an all-zero output would pass."""
+    passes_zeros: bool = False  # Whether an all-zero output would pass.
 
 
 class PrepareAnswer(Request[PreparedAnswer]):
     """Write the inputs of a call and compute its right answer."""
 
     call: Call
-    workload: Workload
-    """The workload of the call: sizes, attributes, kinds of values, seed."""
+    workload: Workload  # The workload of the call: sizes, attributes, kinds of values, seed.
     checks_determinism: bool = False
     """Whether the reference runs twice and both results have to agree."""
-    draws: int = 1
-    """Number of input sets that a generator draws."""
-    draw_position: int = 0
-    """Position of the set with the workload's seed among the draws."""
+    draws: int = 1  # Number of input sets that a generator draws.
+    draw_position: int = 0  # Position of the set with the workload's seed among the draws.
     device: Device = "cpu"
     """Where the reference runs if memory allows; large ones take minutes on a CPU."""
     reference_bytes: float = 0.0
@@ -109,8 +101,7 @@ class Compare(Request[Finding]):
 
     call: Call
     output_files: tuple[str, ...]
-    tries_faults: bool = False
-    """Whether to compare wrong outputs with known faults."""
+    tries_faults: bool = False  # Whether to compare wrong outputs with known faults.
     earlier_key: str = ""
     """Key of an earlier call on other values that returned the same output; empty for none."""
 
@@ -129,5 +120,4 @@ class AdvanceProperty(Request[Call | Finding | None]):
     call: Call
     property_name: str
     seed: int
-    output_file: str = ""
-    """File of the requested output; empty to start the property."""
+    output_file: str = ""  # File of the requested output; empty to start the property.

@@ -30,10 +30,8 @@ class RefusalReply(Plain):
 
     message: str
     cause: Cause = "unusable"
-    code: str = ""
-    """The variant's own error number, such as `error 3`, or the exception's type."""
-    seed: int | None = None
-    """Seed with which the emulator reproduces the fault; None without one."""
+    code: str = ""  # The variant's own error number, such as `error 3`, or the exception's type.
+    seed: int | None = None  # Seed with which the emulator reproduces the fault; None without one.
 
 
 def serve(answer: Callable[[Request[Any]], object]) -> None:
@@ -92,8 +90,7 @@ class Computed(Plain):
     """Result of the calls of one check."""
 
     changed_inputs: tuple[str, ...]
-    stray_writes: tuple[str, ...]
-    """Out-of-bounds writes, a sentence each."""
+    stray_writes: tuple[str, ...]  # Out-of-bounds writes, a sentence each.
     replaced_functions: tuple[str, ...]
     digests: tuple[str, ...] = ()
     """Of the distinct outputs. Calls with inaccessible guard zones do not count."""
@@ -118,21 +115,16 @@ class Compute(Request[Computed]):
     call: Call
     layout: Layout = "contiguous"
     is_hurried: bool = False
-    may_run_once: bool = False
-    """Whether one call is enough if it is slow."""
-    mistake: Mistake | None = None
-    """A mistake to inject into this check only; None for none."""
+    may_run_once: bool = False  # Whether one call is enough if it is slow.
+    mistake: Mistake | None = None  # A mistake to inject into this check only; None for none.
 
 
 class StageCall(Request[None]):
     """Lay a call out in shared memory, and make it once."""
 
-    call: Call
-    """Its inputs are in shared memory, not rotated."""
-    calls: int
-    """Number of calls whose outputs have room there."""
-    window_starts: tuple[int, ...]
-    """First element of the window in each input."""
+    call: Call  # Its inputs are in shared memory, not rotated.
+    calls: int  # Number of calls whose outputs have room there.
+    window_starts: tuple[int, ...]  # First element of the window in each input.
 
 
 class ObeyOrders(Request[tuple[str, ...]]):
@@ -168,14 +160,12 @@ class DryLaunches(Plain):
 
     launches: tuple[dict[str, Any], ...]
     """Records of the emulator: launches, and remarks on their configuration between them."""
-    entry_error: str
-    """Error message that the entry returned; empty for none."""
+    entry_error: str  # Error message that the entry returned; empty for none.
 
 
 class ListLaunches(Request[DryLaunches]):
     """List the kernels a call would launch, by a dry run in a process that loads nothing else."""
 
     variant: Terms
-    path: str
-    """File to which the library writes its launches."""
+    path: str  # File to which the library writes its launches.
     call: Call

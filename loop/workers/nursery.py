@@ -73,8 +73,7 @@ class Nursery:
         self.environment = dict(environment)
         self._child: Child | None = None
         self._control: socket.socket | None = None
-        self._is_unusable = False
-        """Whether it has died: then children start without it."""
+        self._is_unusable = False  # Whether it has died: then children start without it.
 
     def warm_up(self) -> None:
         """Start the process, which imports torch in the background, unless it runs or has died before."""

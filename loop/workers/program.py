@@ -117,8 +117,7 @@ class Program:
         # A socket, because a variant could open a pipe's end through /proc.
         self._channel, child_end = socket.socketpair()
         """Carries requests to the child and its replies back."""
-        self._pending = bytearray()
-        """Bytes of replies that were read but not yet returned."""
+        self._pending = bytearray()  # Bytes of replies that were read but not yet returned.
         self._unanswered: deque[Request[Any]] = deque()
         forked: ForkedProcess | None = None
         with child_end:
@@ -260,8 +259,7 @@ class Worker(Program, contextlib.AbstractContextManager["Worker"]):
         nursery: Nursery | None = None,
     ) -> None:
         """`threads`: it gets as many cores. `environment`, `tool`, `nursery`: as in `Program`."""
-        self.cores = choose_cores(threads)
-        """Comma-separated numbers of its cores."""
+        self.cores = choose_cores(threads)  # Comma-separated numbers of its cores.
         self._is_paused = False
         self.bells = None if len(os.sched_getaffinity(0)) > threads else socket.socketpair()
         """Sockets of judge and worker to wake each other; None if a core is free to poll from."""
@@ -401,8 +399,7 @@ class Floors:
 
     order_s: float
     """Seconds of an order without calls, subtracted from the judge's time of each sample."""
-    call_s_by_way: Mapping[CallWay, float]
-    """Way to seconds of one empty call."""
+    call_s_by_way: Mapping[CallWay, float]  # Way to seconds of one empty call.
 
 
 def time_empty_orders(worker: Worker, way: CallWay) -> Waiting[list[tuple[float, float]]]:
@@ -452,8 +449,7 @@ class Unjudged(WorkFailed):
 class JudgeProcess:
     """One judge process for all benches of a session. It holds one target at a time."""
 
-    target: SetTarget | None = None
-    """The current target."""
+    target: SetTarget | None = None  # The current target.
     answers: dict[str, tuple[PrepareAnswer, Call]] = field(default_factory=dict)
     """Call key to the request for an answer that the judge holds, and the call with all its tensors."""
     device: Device = "cuda"
@@ -461,8 +457,7 @@ class JudgeProcess:
     nursery: Nursery | None = None
     """Process that forks the judge with torch imported; None: start it directly."""
     _program: Program | None = None
-    _earlier_kills: int = 0
-    """Processes that the system had already killed for lack of memory."""
+    _earlier_kills: int = 0  # Processes that the system had already killed for lack of memory.
 
     def find_answered(self, target: SetTarget, key: str) -> tuple[PrepareAnswer, Call] | None:
         """The entry of `answers` for a call; None if the judge holds no such answer of `target`."""

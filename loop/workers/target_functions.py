@@ -88,8 +88,7 @@ def make_tensor(
 class Inputs:
     """The inputs of a call in their own element types, and notes on what they cannot test."""
 
-    call: Call
-    """The call, with the files of these inputs."""
+    call: Call  # The call, with the files of these inputs.
     tensors: list[Tensor]
     notes: tuple[str, ...] = ()
 

@@ -52,18 +52,14 @@ SLICE_ELEMENTS = 1 << 20, 1 << 26  # Compared at a time: fits a CPU's cache, and
 class Truth:
     """One right output of a call (ground truth), and the errors that its element type explains."""
 
-    file: TensorFile
-    """The output's place in the call's block of outputs."""
+    file: TensorFile  # The output's place in the call's block of outputs.
     dimension_names: list[str]
-    reference: Tensor
-    """The right output in float64."""
+    reference: Tensor  # The right output in float64.
     plain_max: float
-    plain_mean: float
-    """Largest and mean error of the plain implementation; 0 if unknown."""
+    plain_mean: float  # Largest and mean error of the plain implementation; 0 if unknown.
     error_limits: tuple[float, float]
     """Limits of the largest and the mean error, from the plain implementation's errors."""
-    allowed: Tensor
-    """Allowed absolute error of each element."""
+    allowed: Tensor  # Allowed absolute error of each element.
     tolerance: Tolerance
     plain_overflows: bool = False
     """Whether the plain implementation has NaN or infinity where the reference is finite."""

@@ -295,12 +295,9 @@ class LoadedCandidate:
 
     def __init__(self, loaded: Loaded) -> None:
         self.loaded, self.generator = loaded, random.Random()
-        self.prepared: Prepared | None = None
-        """The call that was prepared last; None: none yet."""
-        self.prepared_form: object = None
-        """Its layout, attributes and shapes."""
-        self.is_slow = False
-        """Whether that call was checked and proved slow."""
+        self.prepared: Prepared | None = None  # The call that was prepared last; None: none yet.
+        self.prepared_form: object = None  # Its layout, attributes and shapes.
+        self.is_slow = False  # Whether that call was checked and proved slow.
 
     def check(self, request: messages.Compute) -> CallCheck:
         """Check one call: at least two runs, or one if it is slow and was checked on other values.
@@ -344,8 +341,7 @@ class WorkerProgram:
         self.staged_call = Stage()
         """The call that is laid out for timing; a stage without calls if none is."""
         self.shared_memory: mmap.mmap | None = None
-        self.input_count = 0
-        """Inputs of the staged call."""
+        self.input_count = 0  # Inputs of the staged call.
         self.slowdown_share = 0.0
         """By which share of its time each timed call is slowed on purpose, for a control of the timing."""
         self.seal: Seal | None = None
