@@ -18,7 +18,7 @@ ORDER, DONE_ORDER = 0, 8
 """Words with the number of the order and of the last completed one, each in its own cache line."""
 ORDER_KIND, CALL_COUNT, WORKER_NS = 16, 17, 19
 """Words with the kind of order, the number of calls, and nanoseconds by the worker's own clock."""
-IS_CAPTURED = 20
+GRAPH_NODES = 20
 """Word: whether a CUDA graph holds the prepared calls, so that the host cannot affect results."""
 ROTATIONS = 24  # First word with the rotation in bytes of each input, for inputs in device memory.
 WINDOW_OFFSETS = 64  # First word with the window offsets in elements: call by call, input by input.
@@ -51,7 +51,7 @@ def obey(memory: mmap.mmap, bell: int | None, stage: Stage, input_count: int, or
                 begins = [WINDOW_OFFSETS + n * input_count for n in range(control_words[CALL_COUNT])]
                 windows = [control_words[begin : begin + input_count].tolist() for begin in begins]
                 stage.prepare_calls(windows, rotations)
-                control_words[IS_CAPTURED] = int(stage.is_captured)
+                control_words[GRAPH_NODES] = stage.graph_nodes
             elif kind == FINISH:
                 stage.finish_results()
             elif kind == COPY_RESULTS:

@@ -306,7 +306,7 @@ class Stage:
     """Calls that are ready to be timed."""
 
     runs: Sequence[Run] = ()  # Functions that make one call each.
-    is_captured = False  # Whether a CUDA graph holds the calls that were prepared last.
+    graph_nodes = 0  # Kernels, copies and fills in the CUDA graph of the prepared calls; 0: no graph holds them.
 
     def prepare_calls(self, windows: Windows, rotations: Sequence[int]) -> None:
         """Prepare a call for each window, untimed. `rotations`: bytes to rotate each input, on a GPU."""

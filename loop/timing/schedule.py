@@ -17,7 +17,7 @@ from pathlib import Path
 from loop.base.errors import WorkFailed
 from loop.base.processes import Waiting, kill_trees
 from loop.base.stats import MIN_VALUES
-from loop.calls.arena import IS_CAPTURED, MOST_CALLS
+from loop.calls.arena import GRAPH_NODES, MOST_CALLS
 from loop.calls.call import Call, Refused
 from loop.gate.verify import LONGEST_S, call_limit_s, make_check_of
 from loop.machine.machine import cores
@@ -196,7 +196,7 @@ class ProcessSet:
             timings.self_timed_sides.add(name)
         if call.crowding_threads:
             timings.crowding_threads[name] = call.crowding_threads
-        is_graph = bool(self.workers[name].arena.control_words[IS_CAPTURED])
+        is_graph = bool(self.workers[name].arena.control_words[GRAPH_NODES])
         side, key = self.sides[name], (name, workload.name)
         convention = "C, writes into a given output" if side.kind == "c_abi" else "Python, allocates its result"
         if self.bench.device == "cuda":

@@ -17,7 +17,6 @@ from loop.calls import arena
 from loop.calls.call import Call, LibraryTerms, window_step
 from loop.calls.invocation import DelayReader
 from loop.model.dtypes import ITEM_SIZES, Device, is_floating
-from loop.model.measurement import BASELINE
 from loop.timing.samples import CLEAN_WAIT_SHARE, MemoryProbe, is_disturbed
 from loop.workers.bench import Side
 from loop.workers.messages import StageCall
@@ -30,7 +29,9 @@ GPU_SAMPLE_S, GPU_PROBED_S = 0.5e-3, 0.1e-3
 """Length of a GPU sample (events count in half microseconds); of one that tests for caching."""
 GRAPH_CALLS, MOST_REPLAYS = (200, 100, 50, 20, 10, 5, 2), 10
 """Calls in a CUDA graph (the most that fit a sample), and most replays of it in a sample."""
-LAUNCH_S = 5e-6  # Seconds to launch a graph. All replays are launched before the device's clock starts.
+LAUNCH_S, NODE_LAUNCH_S = 5e-6, 2e-6
+"""Seconds to launch a graph, and at most for each of its nodes: kernels, copies and fills (on an H200: 1.1 us).
+All replays are launched before the device's clock starts. By this, calls of 3 us were accused."""
 WARM_UP_S, GPU_WARM_UP_S = 0.5e-3, 1e-3
 """A warm-up lasts this long. On idle cores only the first sample of 16 was longer: by 0.1 to 0.4 %."""
 WARM_UP_CALLS, WARM_UP_MOST_S = 5, 0.1
@@ -166,7 +167,7 @@ class TimedCall:
         """Picks input values fast; what is judged must not depend on it (see `SECRET`)."""
         self.input_windows = InputWindows(call, device, self.rng)
         self.orders = Orders(worker, 0.0, "")
-        self.is_program, self.is_baseline = side.kind == "command", side.name == BASELINE
+        self.is_program = side.kind == "command"
         self.copies_results = side.kind == "python" or bool(call.updated_inputs)
         """Whether the worker has to copy results to shared memory; other variants write there."""
         side_device = side.terms.device if isinstance(side.terms, LibraryTerms) else device
@@ -257,12 +258,12 @@ class TimedCall:
             calls, counted_s = samples.calls * self._passes(), sample_s
             if self.is_on_gpu:  # By the device's clock, if that is shorter.
                 device_s = self.arena.control_words[arena.WORKER_NS] / 1e9
-                # Nobody changes the clock of the baseline, and a graph has all its streams. To launch one of many
-                # kernels takes up to 2 us a call: by that a baseline was accused.
-                is_believed = self.is_baseline and self.arena.control_words[arena.IS_CAPTURED]
-                if not is_believed and not is_disturbed(sample_s, waited_s):
+                # A worker may lie about the nodes of its graph, but each takes a microsecond at least.
+                nodes = min(self._passes() * self.arena.control_words[arena.GRAPH_NODES], device_s / 1e-6)
+                launch_s = LAUNCH_S * self._passes() + NODE_LAUNCH_S * nodes
+                if not is_disturbed(sample_s, waited_s):
                     # Our clock without the launch, to check the device's later.
-                    samples.clock_pairs.append((max(sample_s - LAUNCH_S * self._passes(), device_s), device_s))
+                    samples.clock_pairs.append((max(sample_s - launch_s, device_s), device_s))
                 counted_s = min(device_s, sample_s) or sample_s  # The device's clock may give 0: no time.
             samples.seconds.append(counted_s / calls)
             samples.waited_s += [] if waited_s is None else [waited_s / calls]
@@ -318,7 +319,7 @@ class TimedCall:
 
     def _passes(self) -> int:
         """How often one order makes the calls. On a CPU once: a repeat would see known values."""
-        return self._replays if self.arena.control_words[arena.IS_CAPTURED] else 1
+        return self._replays if self.arena.control_words[arena.GRAPH_NODES] else 1
 
     def _return_results(self, samples: SegmentSamples, judged_call: int | None) -> Waiting[float]:
         """Have the worker finish (order FINISH, on a GPU) and copy results to shared memory (COPY_RESULTS), if

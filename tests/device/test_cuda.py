@@ -132,5 +132,5 @@ def test_a_graph_of_torch_is_timed_without_its_launch(device: Device) -> None:
     for replays in [1, 10] * 40:
         stage.prepare_calls([(0,)] * 100, (0,))
         times_ns[replays].append(stage.run(replays) / replays)
-    assert stage.is_captured
+    assert 0 < stage.graph_nodes
     assert median(times_ns[1]) < 1.07 * median(times_ns[10])

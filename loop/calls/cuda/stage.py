@@ -216,7 +216,7 @@ class DeviceStage(Stage):
         if key not in self.graphs:  # Capture on the old values: timed values must be new to every call.
             self.graphs[key] = self.calls.capture(self.runs)
         self.graph, self.results = self.graphs[key]
-        self.is_captured = self.graph is not None
+        self.graph_nodes = 0 if self.graph is None else max(1, self.graph.nodes)
         self.calls.overwrite(self.results)
         self.calls.places.renew(len(windows), rotations)  # Last, because a result may be a view of an input.
 
@@ -260,7 +260,7 @@ class DeviceLibraryCalls(LibraryCalls):
 class EmptyKernels(Stage):
     """Launches of an empty kernel in a graph, to measure the floor of a kernel's time."""
 
-    is_captured = True
+    graph_nodes = EMPTY_CALLS
 
     def __init__(self) -> None:
         """Capture EMPTY_CALLS launches of a kernel that does nothing in one graph."""
