@@ -31,6 +31,7 @@ GAP = 512  # Minimum bytes after each output, so that a stray write damages no o
 PTX = b".version 6.0\n.target sm_50\n.address_size 64\n.visible .entry empty() { ret; }\n"
 """A kernel that does nothing, in NVIDIA's assembly language."""
 EMPTY_CALLS = 100  # Number of empty kernels in one graph.
+UNKNOWN_NODES = 2**20  # Torch does not say how many nodes its graph has: more than any.
 
 
 class Graph(Owned):
@@ -216,7 +217,7 @@ class DeviceStage(Stage):
         if key not in self.graphs:  # Capture on the old values: timed values must be new to every call.
             self.graphs[key] = self.calls.capture(self.runs)
         self.graph, self.results = self.graphs[key]
-        self.graph_nodes = 0 if self.graph is None else max(1, self.graph.nodes)
+        self.graph_nodes = 0 if self.graph is None else max(1, getattr(self.graph, "nodes", UNKNOWN_NODES))
         self.calls.overwrite(self.results)
         self.calls.places.renew(len(windows), rotations)  # Last, because a result may be a view of an input.
 
