@@ -8,7 +8,7 @@ import ast
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from keyword import iskeyword
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from loop.base.documents import did_you_mean, write_atomic
-from loop.base.errors import UsageError
+from loop.base.errors import UsageError, WorkFailed
 from loop.base.places import MANIFEST
 from loop.builds.build import find_used_files
 from loop.formats.model import WORKLOAD_NAME
@@ -69,9 +69,10 @@ def init(request: InitRequest) -> MadeTarget:
         hint = request.command_line(folder=folder / "target")
         raise UsageError(f"{folder}: is there, and not an empty folder", hint=hint)
     read_options(request)  # A mistake is told at once, before the process imports torch.
-    request_json = TypeAdapter(InitRequest).dump_json(request).decode()
-    text = run_untimed(PROGRAM, request_json, limit_s=TRIAL_LIMIT_S, folder=Path.cwd())
-    answer = InitAnswer.model_validate_json(text)
+    try:
+        answer = _try_function(request)
+    except WorkFailed:  # Native code may crash where it finds no memory: torch's conv1d does on long sizes.
+        answer = _try_function(replace(request, tries_long_sizes=False))
     if answer.problem:
         raise UsageError(answer.problem, hint=answer.hint)
     ignored = "# Remove the next line to keep sessions, and their reports, in git.\n/sessions/\n"
@@ -92,6 +93,13 @@ def init(request: InitRequest) -> MadeTarget:
         notes=answer.notes,
         next=tuple(f"loop {command} {quoted}" for command in commands),
     )
+
+
+def _try_function(request: InitRequest) -> InitAnswer:
+    """Make the target's files in a process of its own. Raises WorkFailed if that crashes or takes too long."""
+    request_json = TypeAdapter(InitRequest).dump_json(request).decode()
+    text = run_untimed(PROGRAM, request_json, limit_s=TRIAL_LIMIT_S, folder=Path.cwd())
+    return InitAnswer.model_validate_json(text)
 
 
 @dataclass(frozen=True)

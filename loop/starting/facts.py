@@ -450,10 +450,12 @@ def check_results(trial: Trial, sizes: Dims, folder: str) -> None:
     trial.has_outputs = bool(outcome.outputs)
 
 
-def gather_facts(trial: Trial, base: Dims, sizes: Sizes, choices: Choices, *, is_cuda: bool) -> Facts:
+def gather_facts(
+    trial: Trial, base: Dims, sizes: Sizes, choices: Choices, *, is_cuda: bool, tries_long_sizes: bool
+) -> Facts:
     """The facts for target.yaml, from a few dozen calls. `base`: sizes that run. `choices`: all choices.
-    `is_cuda`: whether the variant is a CUDA kernel. Adds a note on each choice that was made, and on each
-    guess, to `trial.notes`."""
+    `is_cuda`: whether the variant is a CUDA kernel; `tries_long_sizes`: as in `InitRequest`. Adds a note on each
+    choice that was made, and on each guess, to `trial.notes`."""
     notes = trial.notes
     notes += choices.notes
     for path, choice in trial.choices.items():  # Note each choice among several.
@@ -478,7 +480,11 @@ def gather_facts(trial: Trial, base: Dims, sizes: Sizes, choices: Choices, *, is
     if other_attributes and trial.try_sizes(quick[-1], other_attributes):
         edges.append({**quick[-1], **other_attributes})
     outputs, updates = _outputs(trial, base)
-    long: list[dict[str, Any]] = [*_long_sizes(trial, base, quick[0], sizes, is_cuda=is_cuda)]
+    long = list[dict[str, Any]]()
+    if tries_long_sizes:
+        long += _long_sizes(trial, base, quick[0], sizes, is_cuda=is_cuda)
+    else:
+        trial.notes.append("no long sizes: the process that tried them crashed, or took too long")
     long += [{**workload, "drawn": kind} for workload in long[:1] for kind in ("wide", "alike") if kind in drawn]
     return Facts(outputs, updates, quick, edges, long, _tolerance(trial, quick[0]))
 

@@ -38,6 +38,7 @@ class InitRequest:
     like: Sequence[str] = ()  # Tensor shapes, as in `x=N,M`, `x=64,1000` or `places=N:int64<V`.
     values: Sequence[str] = ()  # Values of other parameters, as in `heads=4` or `config.eps=1e-5`.
     reference: str | None = None  # `module:function` of the reference, for a kernel.
+    tries_long_sizes: bool = True  # Whether to try sizes beyond 16 bits.
 
     def command_line(self, *more: str, folder: Path | None = None) -> str:
         """The same command line with more options, or for another folder, to print."""

@@ -180,7 +180,8 @@ def make_target(request: InitRequest, options: InitOptions) -> InitAnswer:
     trial, base_sizes = search_call(subject, choices, sizes)
     check_results(trial, base_sizes, str(options.folder))
     is_cuda = any(name.endswith(".cu") for name in options.files)
-    facts = gather_facts(trial, base_sizes, sizes, choices, is_cuda=is_cuda)
+    tries_long_sizes = request.tries_long_sizes
+    facts = gather_facts(trial, base_sizes, sizes, choices, is_cuda=is_cuda, tries_long_sizes=tries_long_sizes)
     # The user's files keep their names: ours give way.
     modules = {}
     for role in MODULE_ROLES:

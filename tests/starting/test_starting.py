@@ -22,6 +22,7 @@ from loop.starting.model import TensorSpec
 from loop.starting.source import read_kernel, sources_to_edit, write_entry
 
 OPS = """
+import os
 from dataclasses import dataclass
 import torch
 from helping import twice
@@ -70,6 +71,9 @@ WEIGHT = torch.rand(4)
 
 def drawn(x):
     return x * WEIGHT
+
+def crashing(x):
+    return os.abort() if len(x) > 60_000 else x * 2
 
 def nothing(x):
     return None
@@ -418,6 +422,7 @@ def test_a_size_that_is_never_beyond_16_bits_is_named() -> None:
     assert 65_600 in {entry["C"] for entry in grouped.workloads["long"]}
     output = loop("init", "square", "--from", "ops:distances", "--like", "x=N,D")
     assert "guessed: N below 65,541: longer ones take too long, or do not run" in output
+    assert "long" not in init_target("--from", "ops:crashing", "--like", "x=N", folder="crash").workloads
 
 
 def test_what_cannot_change_together_changes_alone() -> None:
