@@ -291,7 +291,7 @@ def prove(bench: Bench, honest: Side, workloads: Sequence[Workload], deadline: f
         if control.theme != "honest":  # Only an honest call may be the first of its process, and compile.
             job = replace(job, call_limit_s=CALL_LIMIT_S)
         if control.make:  # Otherwise it is the honest variant itself.
-            side = worker.side.copy_as(f"{worker.side.name} {control.name}")
+            side = replace(worker.side, name=f"{worker.side.name} {control.name}")
             job = replace(job, side=side, mistake=control.mistake_settings(target, shows_on[0].dtype))
         trials.append((control, SideChecker(job, worker)))
     is_complete = True

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeVar, get_args
+from typing import Literal, NamedTuple, TypeVar, get_args
 
 import psutil
 
@@ -68,10 +68,6 @@ class Side:
         if isinstance(self.terms, FunctionTerms):
             return "python"
         return "c_abi" if isinstance(self.terms, LibraryTerms) else "command"
-
-    def copy_as(self, name: str, **changes: Any) -> "Side":
-        """Copy the side under another name, with other fields changed."""
-        return replace(self, name=name, **changes)
 
 
 @dataclass
