@@ -323,7 +323,7 @@ class KernelProbe(Prober):
         """Build a candidate, to be verified or timed as `name`. Raises Untestable if it does not build."""
         builder = self.builder
         build = yield from builder.build(candidate)
-        return self.bench.make_side(builder.variant, build, emulated=builder.emulated).copy_as(name)
+        return replace(self.bench.make_side(builder.variant, build, emulated=builder.emulated), name=name)
 
     def verify_side(self, side: Side, seed: int, *, stop_at_failure: bool = True) -> Waiting[VariantChecks]:
         """Verify a side by today's gate. `seed`: added to the workloads' seeds, for other values."""

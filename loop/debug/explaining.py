@@ -309,7 +309,7 @@ def check_components(context: Context, side: Side) -> Waiting[tuple[list[Compone
         component_bench = bench.copy_for_component(component)
         target = component_bench.target
         workloads = expand_sets(target, target.workloads, dtype, context.task.seed)
-        component_side = component_side.copy_as(f"{side.name} {name}", terms=terms)
+        component_side = replace(component_side, name=f"{side.name} {name}", terms=terms)
         (checks,) = yield from verify(component_bench, [Job(component_side, workloads, layouts=False)])
         checked.append(ComponentChecks(component=name, variant=side.name, title=component.title, checks=checks))
     return checked, unchecked_parts

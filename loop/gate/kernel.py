@@ -29,7 +29,6 @@ from loop.library.targets import source_files
 from loop.library.trust import read_origin
 from loop.machine.machine import cores
 from loop.model.base import Model
-from loop.model.causes import Cause
 from loop.model.dtypes import Device, Dtype
 from loop.model.measurement import BASELINE, Against, Build, Check, NoSpeedVerdict, VariantChecks, Weaknesses
 from loop.model.output import VerifyOutput, outputs_of
@@ -140,12 +139,12 @@ def compile_all(
             message = f"{name}: {error.message}"
             return BuildFailed(message, error.hint, error.log, no_compiler=error.no_compiler)
 
-    def instance_count(name: str) -> int:
-        instances = getattr(variants[name], "instances", ())  # A Python variant has none.
-        return sum(len([*template.required_symbols()]) for template in instances)
-
     # Those with most template instances take longest. Begun last, one would keep a single core busy at the end.
-    longest_first = sorted(variants, key=instance_count, reverse=True)
+    instance_counts = dict.fromkeys(variants, 0)
+    for name, variant in variants.items():
+        for template in getattr(variant, "instances", ()):  # A Python variant has none.
+            instance_counts[name] += len([*template.required_symbols()])
+    longest_first = sorted(variants, key=instance_counts.__getitem__, reverse=True)
     ended = yield from run_side_by_side(map(try_build, longest_first), cores())
     results = [ended[longest_first.index(name)] for name in variants]
     finished = tuple(result for result in results if isinstance(result, Build))
@@ -586,15 +585,14 @@ def conclude_verification(
 
 def failure_verdict(variant: str, check: Check, against: Against, reason: str) -> NoSpeedVerdict:
     """The verdict on a variant by a failed check: `invalid` if it tampered with the judge, else `incorrect`."""
-    verdict = incorrect_verdict(variant, check.workload.name, reason, check.cause)
-    word = "invalid" if check.status == "tampered" else "incorrect"
-    return verdict.model_copy(update={"against": against, "verdict": word})
-
-
-def incorrect_verdict(variant: str, workload: str, reason: str, cause: Cause = "") -> NoSpeedVerdict:
-    """The verdict `incorrect` on a variant, which takes its speed on a workload (its name)."""
-    place = {"variant": variant, "workload": workload, "against": "baseline"}
-    return NoSpeedVerdict.model_validate({**place, "verdict": "incorrect", "cause": cause, "reason": reason})
+    return NoSpeedVerdict(
+        variant=variant,
+        workload=check.workload.name,
+        against=against,
+        reason=reason,
+        verdict="invalid" if check.status == "tampered" else "incorrect",
+        cause=check.cause,
+    )
 
 
 def _describe_failure(

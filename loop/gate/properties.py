@@ -2,14 +2,15 @@
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 from loop.base.processes import Waiting
 from loop.calls.call import Call, Refused
-from loop.gate.kernel import build_sides, incorrect_verdict, planned_check_sets, workloads
+from loop.gate.kernel import build_sides, planned_check_sets, workloads
 from loop.gate.model import PropertiesOutput
 from loop.gate.verify import CALL_LIMIT_S, output_files
 from loop.model.dtypes import Device
-from loop.model.measurement import PropertyCheck
+from loop.model.measurement import NoSpeedVerdict, PropertyCheck
 from loop.model.target import Workload
 from loop.model.workloads import count_operations, explain_unsupported, is_supported
 from loop.report import format as say
@@ -58,7 +59,10 @@ def properties(context: Context, arguments: ResultLifetime) -> RunningAction[Pro
     if failed_checks:
         message = f"{failed_checks[0].variant}: {failed_checks[0].message}"
         hint = f"`{context.command('kernels', 'verify', failed_checks[0].variant)}` shows where it is wrong"
-    verdicts = [incorrect_verdict(check.variant, check.workload, check.message) for check in failed_checks]
+    verdicts = list[NoSpeedVerdict]()
+    for check in failed_checks:
+        place: dict[str, Any] = {"variant": check.variant, "workload": check.workload, "against": "baseline"}
+        verdicts.append(NoSpeedVerdict(**place, verdict="incorrect", reason=check.message))
     output = PropertiesOutput(
         ok=not failed_checks,
         message=message,

@@ -8,12 +8,13 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from loop.base.errors import LoopError
 from loop.base.processes import Waiting, run, run_side_by_side, run_to_end
 from loop.builds.resources import short_name
 from loop.calls.call import Refused
-from loop.gate.kernel import build_sides, incorrect_verdict, planned_check_sets, workloads
+from loop.gate.kernel import build_sides, planned_check_sets, workloads
 from loop.machine.machine import cores
 from loop.model.measurement import NoSpeedVerdict
 from loop.model.output import (
@@ -215,10 +216,13 @@ def sanitize(context: Context, arguments: SanitizeTerms) -> RunningAction[Saniti
     verified = verification.variants if verification else ()
     wrong_builds = {(checks.variant, checks.build_id) for checks in verified if not checks.is_right}
     workloads_by_variant: dict[str, Sequence[Workload]] = {}
+    planned = workloads(context, planned_check_sets(context) or task.plan.workloads, device="cuda")
+    operations = {workload.name: count_operations(bench.target, workload) for workload in planned}
     for name, side in sides.items():
         if name not in names:
             continue
-        small_workloads = _small_workloads(context, side)
+        candidates = [workload for workload in planned if is_supported(side, workload)]
+        small_workloads = choose_small_workloads(candidates, operations, MOST_OPERATIONS, MOST_CALLS)
         if not arguments.wrong and (name, side.build_id) in wrong_builds:
             not_exercised.append(f"sanitizers on {name}: it was not found right")
         elif not small_workloads:
@@ -239,14 +243,6 @@ def sanitize(context: Context, arguments: SanitizeTerms) -> RunningAction[Saniti
     output = _output(context, runs, workloads_by_variant, not_exercised)
     is_complete = all(run.status != "unknown" for run in output.runs)
     return Result(output.model_copy(update={"rests_on": inputs_digest if is_complete else ""}))
-
-
-def _small_workloads(context: Context, side: Side) -> tuple[Workload, ...]:
-    """A few small workloads for a variant, from the plan's check sets, or from its timed sets if it has none."""
-    sets = planned_check_sets(context) or context.task.plan.workloads
-    candidates = [w for w in workloads(context, sets, device="cuda") if is_supported(side, w)]
-    operations = {w.name: count_operations(context.bench.target, w) for w in candidates}
-    return choose_small_workloads(candidates, operations, MOST_OPERATIONS, MOST_CALLS)
 
 
 def choose_small_workloads(
@@ -321,7 +317,8 @@ def _output(
     verdict_by_variant: dict[str, NoSpeedVerdict] = {}
     for tool_run in failing_runs:
         workload, reason = tool_run.workload or tool_run.workloads[0], f"{tool_run.tool}: {tool_run.summary_text}"
-        verdict = incorrect_verdict(tool_run.variant, workload, reason, "sanitizer")
+        place: dict[str, Any] = {"variant": tool_run.variant, "workload": workload, "against": "baseline"}
+        verdict = NoSpeedVerdict(**place, verdict="incorrect", cause="sanitizer", reason=reason)
         verdict_by_variant.setdefault(tool_run.variant, verdict)
     parts = [f"{name} clean in {len(workloads_by_variant[name])} calls" for name in clean]
     parts += [f"{name} not under all" for name in workloads_by_variant if name not in clean]

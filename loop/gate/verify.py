@@ -370,7 +370,7 @@ class SideChecker:
             baseline.worker.close()
         if not control.passed:
             raise WorkFailed("equal values leave nothing but rounding, in any layout")
-        if _is_wrong(finding):
+        if finding.checker or not finding.passes:
             raise WorkFailed("the same values are as wrong in contiguous memory")
 
     def make_check(self, workload: Workload, layout: Layout, *, once: bool = False) -> Waiting[Check]:
@@ -451,7 +451,7 @@ class SideChecker:
             single = Compare(request.call, (path,), earlier_key=request.earlier_key)
             note = f"outputs of {request.call.key}, one by one"
             finding = yield from self.bench.ask_judge(single, JUDGE_LIMIT_S, note)
-            (wrong if _is_wrong(finding) else right).append(calls)
+            (wrong if finding.checker or not finding.passes else right).append(calls)
         if not wrong or not right:
             return "all" if wrong else "none"
         if max(calls.last_call for calls in wrong) < min(calls.first_call for calls in right):
@@ -522,11 +522,6 @@ def _describe_place(workload: Workload, layout: Layout) -> str:
     return workload.name if layout == "contiguous" else f"{workload.name} with {layout} inputs"
 
 
-def _is_wrong(finding: Finding) -> bool:
-    """Whether an output is outside the tolerance."""
-    return finding.worst is not None or bool(finding.checker or finding.plain_excess)
-
-
 def make_check_of(side: Side, workload: Workload, layout: Layout, reply: Computed, finding: Finding) -> Check:
     """Combine the worker's reply and the judge's finding into one check. It is `not judged` if the judge says so,
     and nothing is wrong but elements; `tampered` if the variant replaced functions of the worker."""
@@ -548,6 +543,7 @@ def describe_fault(side: Side, reply: Computed, finding: Finding, place: str) ->
     variant may differ by the order of sums: libraries choose it by threads and addresses."""
     wrong_text = f"{finding.wrong:,} of {finding.total:,} elements wrong"
     wrong_text += f" in {finding.output}" if finding.output else ""
+    gave_several_outputs = len(reply.digests) > 1  # For the same inputs.
     if reply.replaced_functions:
         names = ", ".join(reply.replaced_functions[:3])
         return "replaced", f"replaced {names}, which it is judged with, on {place}"
@@ -567,7 +563,7 @@ def describe_fault(side: Side, reply: Computed, finding: Finding, place: str) ->
         # A Python variant may return an earlier result, which `loop` overwrote by NaN after reading.
         if side.kind == "python" and is_all_nan and finding.worst.expected is not None:
             worst += "; results of earlier calls are NaN by now: is it one of those?"
-        elif reply.is_nondeterministic:
+        elif gave_several_outputs:
             worst += "; a second run gave another output: flaky"
         elif reply.depends_on_prefill and not is_nan:
             value_cause = "not written"
@@ -585,6 +581,6 @@ def describe_fault(side: Side, reply: Computed, finding: Finding, place: str) ->
     if reply.depends_on_prefill:
         return "not written", f"what stood in its output before a call shows in the output on {place}"
     differs_by_sums = side.kind == "python" and finding.outputs_agree
-    if side.deterministic and reply.is_nondeterministic and not differs_by_sums:
+    if side.deterministic and gave_several_outputs and not differs_by_sums:
         return "two outputs", f"the same inputs gave two different outputs on {place}"
     return "", ""

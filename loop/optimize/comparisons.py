@@ -155,7 +155,7 @@ def _estimate_speed(context: Context, timed_build: Build, note: CheckNote | None
     incumbent = find_build_by_id(name, incumbent_id, Path(note.builds)) if note and incumbent_id else None
     rival, against = bench.make_side(BASELINE), BASELINE
     if incumbent is not None:
-        rival, against = bench.make_side(name, incumbent).copy_as("incumbent"), "the incumbent"
+        rival, against = replace(bench.make_side(name, incumbent), name="incumbent"), "the incumbent"
     workloads = kernel.workloads(context, note.sets if note else context.task.plan.workloads)
     supported = [workload for workload in workloads if is_supported(side, workload)]
     if not supported:
@@ -343,8 +343,8 @@ def confirm(context: Context, arguments: NoArguments) -> RunningAction[ConfirmOu
         if old_build is None or new_build is None:
             missing.append(f"{name} against the start: a build has left the cache")
             continue
-        start = bench.make_side(name, old_build).copy_as("start")
-        now = bench.make_side(name, new_build).copy_as("now")
+        start = replace(bench.make_side(name, old_build), name="start")
+        now = replace(bench.make_side(name, new_build), name="now")
         supported = [workload for workload in (*timed, *unseen) if is_supported(now, workload)]
         (checks,) = yield from verify(bench, [Job(now, supported, layouts=False)])
         if checks.first_failure:

@@ -9,7 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import fmean, geometric_mean
 from typing import Any
 
@@ -112,7 +112,7 @@ class PointSearch:
             if isinstance(build_or_error, build.BuildFailed):
                 self.record(label, "refused", reason=build_or_error.message)
             else:
-                self.sides[label] = bench.make_side(tuning.variant, build_or_error).copy_as(label)
+                self.sides[label] = replace(bench.make_side(tuning.variant, build_or_error), name=label)
 
     def verify(self) -> Waiting[None]:
         """Remove the points whose outputs are wrong, or that hang or crash."""

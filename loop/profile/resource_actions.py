@@ -21,7 +21,7 @@ from loop.builds.resources import (
 )
 from loop.calls.call import Refused
 from loop.gate.kernel import compile_all
-from loop.machine.machine import cores
+from loop.machine.machine import cores, detect_gpus
 from loop.model.base import Model
 from loop.model.measurement import Build
 from loop.model.profile import DeviceFacts
@@ -303,7 +303,9 @@ def resources(context: Context, arguments: ResourceTerms) -> RunningAction[Resou
     if not variants:
         output = ResourcesOutput(ok=True, message="no variant is compiled by nvcc", device=architecture)
         return Result(output, idle=True)
-    findings = KernelFindings(architecture, context.bench.gpu_of_architecture(architecture))
+    gpu, bench = detect_gpus().first, context.bench
+    is_here = gpu is not None and gpu.architecture == architecture
+    findings = KernelFindings(architecture, bench.gpu if is_here else bench.target.devices.get(architecture))
     if findings.device is None:
         findings.missing.append(f"occupancy on {architecture}: the manifest has no such device under `devices`")
     builds = yield from build_for_gpu(context, variants, findings)

@@ -60,11 +60,6 @@ class ControlResult(Model):
     """False if its outputs stay within the tolerance on the target's inputs, so no check can reject it."""
 
     @property
-    def is_survivor(self) -> bool:
-        """Whether the gate accepted an injected mistake that the target's inputs can tell from right."""
-        return self.kind != "honest" and not self.killed and self.distinguishable
-
-    @property
     def full_name(self) -> str:
         """Variant and mutation: `cpu: ignores x`."""
         return f"{self.base}: {self.name}"
@@ -296,7 +291,7 @@ def prove(bench: Bench, honest: Side, workloads: Sequence[Workload], deadline: f
         if control.theme != "honest":  # Only an honest call may be the first of its process, and compile.
             job = replace(job, call_limit_s=CALL_LIMIT_S)
         if control.make:  # Otherwise it is the honest variant itself.
-            side = worker.side.copy_as(f"{worker.side.name} {control.name}")
+            side = replace(worker.side, name=f"{worker.side.name} {control.name}")
             job = replace(job, side=side, mistake=control.mistake_settings(target, shows_on[0].dtype))
         trials.append((control, SideChecker(job, worker)))
     is_complete = True
@@ -429,8 +424,9 @@ def _explain_no_controls(target: Target, side: Side, workloads: Sequence[Workloa
 
 def _score(proof: Proof) -> GateOutput:
     """The step's output from the results of all controls: score as message, next action as hint."""
-    killed = [result for result in proof.results if result.kind != "honest" and result.killed]
-    survivors = [result for result in proof.results if result.is_survivor]
+    injected = [result for result in proof.results if result.kind != "honest"]
+    killed = [result for result in injected if result.killed]
+    survivors = [result for result in injected if not result.killed and result.distinguishable]
     rejected_honest = [result for result in proof.results if result.kind == "honest" and result.killed]
     indistinguishable = [result.full_name for result in proof.results if not result.distinguishable]
     survivor_names, total = [result.full_name for result in survivors], len(killed) + len(survivors)

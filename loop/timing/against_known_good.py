@@ -68,12 +68,13 @@ class Rival:
 
 def null_rival(candidate: Side, workloads: Sequence[Workload]) -> Rival:
     """The null control: the same binary under another name."""
-    return Rival(candidate.copy_as(f"{candidate.name} again"), workloads)
+    return Rival(replace(candidate, name=f"{candidate.name} again"), workloads)
 
 
 def slowed_rival(candidate: Side, share: float, workloads: Sequence[Workload]) -> Rival:
     """The positive control: the same binary, slowed by a share of its time (0.05 is 5 %)."""
-    return Rival(candidate.copy_as(f"{candidate.name} slowed by {share:.0%}", slowdown_share=share), workloads)
+    slowed = replace(candidate, name=f"{candidate.name} slowed by {share:.0%}", slowdown_share=share)
+    return Rival(slowed, workloads)
 
 
 def is_hopeful(
@@ -298,7 +299,7 @@ def _plan_contests(
             # A campaign needs a verdict on its candidate even so.
             if not arguments.candidate and machine_code(known_good_files) == machine_code(builds[name]):
                 raise SameAsKnownGood("it has the machine code of the known good: only comments or names differ")
-            known_good = bench.make_side(name, known_good_files).copy_as(f"{name} known good")
+            known_good = replace(bench.make_side(name, known_good_files), name=f"{name} known good")
             (checks,) = yield from verify(bench, [Job(known_good, accepted, layouts=False, fail_fast=True)])
             if checks.first_failure:
                 raise NoKnownGood(f"by today's manifest it is not right: {checks.first_failure.message}")

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeVar, get_args
+from typing import Literal, NamedTuple, TypeVar, get_args
 
 import psutil
 
@@ -69,10 +69,6 @@ class Side:
             return "python"
         return "c_abi" if isinstance(self.terms, LibraryTerms) else "command"
 
-    def copy_as(self, name: str, **changes: Any) -> "Side":
-        """Copy the side under another name, with other fields changed."""
-        return replace(self, name=name, **changes)
-
 
 @dataclass
 class Bench(contextlib.AbstractContextManager["Bench"]):
@@ -112,6 +108,9 @@ class Bench(contextlib.AbstractContextManager["Bench"]):
         self.nursery = self._nursery or Nursery(program.thread_environment(self.threads, numbers))
         """Forks workers with torch imported; starts its process when it is first needed."""
         self._judge.device = self.device
+        self.can_fork_torch = self.device == "cuda" or self.threads == 1
+        """Whether the nursery forks torch workers. With several threads on a CPU, OpenMP binds them to cores when
+        torch is imported, and each process needs other cores."""
         if self.can_fork_torch and self._judge.nursery is None:  # Torch is imported once, for judge and workers.
             self._judge.nursery = self.nursery
 
@@ -132,14 +131,11 @@ class Bench(contextlib.AbstractContextManager["Bench"]):
         return replace(self, target=target, _component=component, _nursery=self.nursery)
 
     def warm_up(self) -> None:
-        """Start judge and nursery now, so that torch is imported in the background."""
-        self._judge.warm_up()
-
-    @property
-    def can_fork_torch(self) -> bool:
-        """Whether the nursery forks torch workers: on a GPU, or with one thread. With several threads on a CPU,
-        OpenMP binds them to cores when torch is imported, and each process needs other cores."""
-        return self.device == "cuda" or self.threads == 1
+        """Start the judge, or the nursery if it has one, so that torch is imported in the background."""
+        if self._judge.nursery is None:
+            self._judge.start_program()
+        else:
+            self._judge.nursery.warm_up()
 
     def ask_judge(self, request: Request[R], limit_s: float, note: str) -> Waiting[R]:
         """Send a request to the judge, as `JudgeProcess.ask` does, and return its reply."""
@@ -290,25 +286,27 @@ class Bench(contextlib.AbstractContextManager["Bench"]):
     def find_blind_spots(self, small_workload: Workload | None) -> Waiting[Weaknesses]:
         """Ask the judge which errors the inputs so far could not show. `small_workload`: on it, under two
         new seeds, the judge also tests which inputs the reference reads; None: skip that."""
-        reseeded_pair = workload_call.reseed_twice(small_workload) if small_workload else ()
+        reseeded_pair = list[Workload]()
+        if small_workload:  # Seeds of one group, under which a module has the same weights.
+            first_seed = small_workload.seed + workload_call.UNCHECKED_SEED_OFFSET
+            first_seed -= small_workload.base_seed % workload_call.SEEDS_PER_MODULE
+            seeds = first_seed, first_seed + 1
+            reseeded_pair = [small_workload.model_copy(update={"seed": seed}) for seed in seeds]
         request = judge_messages.FindBlindSpots(tuple(map(self._answer_request, reseeded_pair)))
         weaknesses = yield from self.ask_judge(request, JUDGE_LIMIT_S, "what the inputs can show")
         for workload in reseeded_pair:
-            self._remove_files(workload)
+            yield from self.discard_answer(workload)
         return weaknesses
 
-    def _remove_files(self, workload: Workload) -> None:
-        for path in self.scratch.glob(f"{workload_call.file_stem(workload)}-*"):
-            path.unlink(missing_ok=True)
-
     def discard_answer(self, workload: Workload) -> Waiting[None]:
-        """Make the judge forget a workload's answer, and delete the workload's files."""
+        """Make the judge forget a workload's answer if it has one, and delete the workload's files."""
         for layout in LAYOUTS_WITH_OWN_VALUES:
             key = self.make_call(workload, "judge", layout=layout).key
             if self._judge.find_answered(self._target_request, key):
                 del self._judge.answers[key]
                 yield from self.ask_judge(judge_messages.DiscardAnswer(key), JUDGE_LIMIT_S, "tidying up")
-        self._remove_files(workload)
+        for path in self.scratch.glob(f"{workload_call.file_stem(workload)}-*"):
+            path.unlink(missing_ok=True)
 
     @cached_property
     def sensors(self) -> Sensors | None:
@@ -351,12 +349,6 @@ class Bench(contextlib.AbstractContextManager["Bench"]):
         if gpu is None:
             return None
         return facts_of_present_gpu(self.target.devices, gpu.capability, gpu.name, gpu.facts)
-
-    def gpu_of_architecture(self, architecture: str) -> DeviceFacts | None:
-        """Specifications of a GPU of this architecture, here or in the manifest; None if unknown."""
-        gpu = detect_gpus().first
-        is_here = gpu is not None and gpu.architecture == architecture
-        return self.gpu if is_here else self.target.devices.get(architecture)
 
     @property
     def architecture(self) -> str:

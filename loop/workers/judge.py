@@ -25,7 +25,6 @@ from loop.model.dtypes import is_floating
 from loop.model.target import Signature, Tolerance
 from loop.workers import judge_messages, suspects, truth
 from loop.workers.judge_messages import AdvanceProperty, Finding
-from loop.workers.messages import Request
 from loop.workers.suspects import DrawnInputs, find_blind_spots
 from loop.workers.target_functions import Inputs, TargetFunctions
 from loop.workers.truth import IMPLAUSIBLE_SHARE, MAX_SLACK, Truth, largest_finite_magnitude, would_pass_zeros
@@ -51,11 +50,6 @@ class Answer:
     """The raw result of that run, for the task's own checker; None without a checker."""
     notes: tuple[str, ...] = ()  # What the inputs or the reference could not test.
 
-    def copy_to(self, device: str) -> "Answer":
-        """Copy the answer to a device."""
-        truths = [truth.copy_to(device) for truth in self.truths]
-        return replace(self, inputs=self.inputs.copy_to(device), truths=truths)
-
 
 class Judge:
     """Stores the right answer of every call that the session asked it to expect."""
@@ -79,13 +73,6 @@ class Judge:
             judge_messages.FindBlindSpots: partial(find_blind_spots, self.functions, self.drawn_inputs),
             judge_messages.AdvanceProperty: runner.advance,
         }
-
-    def reply_to(self, request: Request[Any]) -> object:
-        """Reply to a request about the target; then release torch's cached GPU memory, for the workers."""
-        reply = self.answers[type(request)](request)
-        with contextlib.suppress(RuntimeError):  # A failed reference may leave the CUDA context unusable.
-            torch.cuda.empty_cache()
-        return reply
 
     def discard_answer(self, request: judge_messages.DiscardAnswer) -> None:
         """Forget the answer to a call."""
@@ -118,14 +105,11 @@ class Judge:
         has_new_call = self.signature.has_unknown_outputs or self.functions.generator is not None
         new_call, notes = answer.inputs.call if has_new_call else None, (*inputs.notes, *answer.notes)
         passes_zeros = bool(floating) and not self.checker_decides
-        passes_zeros = passes_zeros and all(map(self.would_pass_zeros, answer.truths))
+        for right in answer.truths if passes_zeros else ():  # Such a workload cannot show unwritten results.
+            zeros = torch.zeros_like(right.reference, dtype=TORCH_DTYPES[right.file.dtype])
+            passes_tolerance = would_pass_zeros(right.tolerance, right.reference)
+            passes_zeros &= passes_tolerance and self._find_worst(right, [zeros]).passes
         return judge_messages.PreparedAnswer(doubt, new_call, notes, unjudged_reason, passes_zeros)
-
-    def would_pass_zeros(self, right: Truth) -> bool:
-        """Whether the judge would accept an output of zeros: such a workload cannot show unwritten results."""
-        dtype, reference = TORCH_DTYPES[right.file.dtype], right.reference
-        passes_tolerance = would_pass_zeros(right.tolerance, reference)
-        return passes_tolerance and self._find_worst(right, [torch.zeros_like(reference, dtype=dtype)]).passes
 
     def _compute_answer(self, inputs: Inputs, request: judge_messages.PrepareAnswer) -> Answer:
         """Compute the right answer of a call. Raises Refused if two requested runs of it differ."""
@@ -236,7 +220,9 @@ class Judge:
         try:
             return self._compare_files(request, answer)
         except torch.OutOfMemoryError:
-            self.answer_by_key[request.call.key] = answer = answer.copy_to("cpu")
+            truths = [right.copy_to("cpu") for right in answer.truths]
+            answer = replace(answer, inputs=answer.inputs.copy_to("cpu"), truths=truths)
+            self.answer_by_key[request.call.key] = answer
             return self._compare_files(request, answer)
 
     def _compare_files(self, request: judge_messages.Compare, answer: Answer) -> Finding:
@@ -316,7 +302,7 @@ class Judge:
         else:
             summed_terms = max((size for tensor in call.inputs for size in tensor.shape), default=1)
         dtype = right.file.dtype if call.structure else call.dtype
-        recompute = partial(self._compute_output, call, index)
+        recompute = partial(self._compute_output, index, call=call)
         try:
             errors, largest_rounding, mean_rounding = truth.measure_input_rounding(
                 recompute, inputs.tensors, right.reference, dtype, summed_terms
@@ -360,7 +346,7 @@ class Judge:
                     if tensor.is_floating_point():
                         tensor = tensor.double() * (1 + NOISE_STEP * truth.random_signs(tensor, seed))
                     changed.append(tensor)
-                movement = (self._compute_output(inputs.call, index, changed) - right.reference).abs()
+                movement = (self._compute_output(index, changed, inputs.call) - right.reference).abs()
                 noise = torch.maximum(noise, movement.where(movement.isfinite(), 0.0))
         except Refused:
             return right
@@ -384,12 +370,12 @@ class Judge:
     def _compute_own_type_output(self, inputs: Inputs, right: Truth, index: int) -> Tensor | None:
         """Output `index` of the reference in the inputs' own types; None if it refuses or has another shape."""
         try:
-            output = self._compute_output(inputs.call, index, inputs.tensors, exact=False)
+            output = self._compute_output(index, inputs.tensors, inputs.call, exact=False)
         except Refused:
             return None
         return output if output.shape == right.reference.shape else None
 
-    def _compute_output(self, call: Call, index: int, tensors: Sequence[Tensor], *, exact: bool = True) -> Tensor:
+    def _compute_output(self, index: int, tensors: Sequence[Tensor], call: Call, *, exact: bool = True) -> Tensor:
         """Output number `index` of the reference on `tensors`, in canonical form; `exact`: computed in float64."""
         outputs, _ = self.functions.compute_outputs("reference", tensors, call, exact=exact)
         return self._to_canonical_form(list(outputs.values())[index].double(), call)
@@ -404,9 +390,6 @@ class Judge:
             if bool(wrong.any()):
                 wrong_outputs.append(suspects.WrongOutput(right.reference, right.allowed, rtol, output, wrong))
 
-        def run_reference(tensors: Sequence[Tensor], call: Call) -> Tensor:
-            return self._compute_output(call, index, tensors)
-
         call, tensors = inputs.call, inputs.tensors
         is_plain = self.functions.has_plain_signature(call)
         suspects_of_target: list[suspects.Suspect] = []
@@ -416,6 +399,7 @@ class Judge:
                 answer = partial(self.functions.call_function, "fault", fault, exact, call)
                 suspects_of_target.append((description, answer))
         kind = {"has_plain_signature": is_plain, "is_integer": right.is_integer}
+        run_reference = partial(self._compute_output, index)
         general = suspects.find_suspects(run_reference, call, tensors, self.signature, right.reference, **kind)
         return suspects.find_fitting_suspects(wrong_outputs, itertools.chain(suspects_of_target, general))
 

@@ -1,6 +1,7 @@
 """The judge's program: `python -m loop.workers.judge_program`. No request makes it load a candidate. The first
 one imports torch, so a broken torch is a finding of the checks of the environment, which are here, too."""
 
+import contextlib
 import ctypes
 import sys
 from pathlib import Path
@@ -106,7 +107,12 @@ def main() -> None:
         if isinstance(request, CheckEnvironment):
             return check_environment(request)
         if not isinstance(request, SetTarget):
-            return judge.reply_to(request)
+            reply = judge.answers[type(request)](request)
+            import torch
+
+            with contextlib.suppress(RuntimeError):  # A failed reference may leave the CUDA context unusable.
+                torch.cuda.empty_cache()  # For the workers.
+            return reply
         from loop.workers.judge import Judge
 
         search_folder(request.folder)

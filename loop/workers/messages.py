@@ -103,11 +103,6 @@ class Computed(Plain):
     call_ranges: tuple[CallRange, ...] = ()
     """One for each distinct output; the output of range N is in the file `<path of call.output>.N`."""
 
-    @property
-    def is_nondeterministic(self) -> bool:
-        """Whether equal inputs gave different outputs."""
-        return len(self.digests) > 1
-
 
 class Compute(Request[Computed]):
     """Compute one output, normally at least twice, and check the guard zones."""

@@ -463,13 +463,6 @@ class JudgeProcess:
         """The entry of `answers` for a call; None if the judge holds no such answer of `target`."""
         return self.answers.get(key) if self.target == target else None
 
-    def warm_up(self) -> None:
-        """Start the judge, or the nursery if it has one, so that torch is imported in the background."""
-        if self.nursery is None:
-            self.start_program()
-        else:
-            self.nursery.warm_up()
-
     def start_program(self) -> Program:
         """The running process; starts one if necessary."""
         if self._program is None:

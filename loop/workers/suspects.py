@@ -10,7 +10,6 @@ Inputs hide errors if they never vary, or if the reference does not read them.
 import contextlib
 import hashlib
 import itertools
-import math
 import signal
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -63,20 +62,20 @@ class WrongOutput:
     def judge_suspect(self, answer: Tensor) -> bool | None:
         """Whether a suspect's answer is near the right elements of the output too; None if it is
         not even near the wrong ones, so that the suspect is no explanation."""
-        least_error = MAX_REMAINING_SHARE * self.rms_error(self.reference)
-        if answer.shape != self.output.shape or self.rms_error(answer) > least_error:
+        if answer.shape != self.output.shape:
             return None
+        compared_mask = self.wrong_mask & self.output.isfinite() & self.reference.isfinite()
+        if bool(compared_mask.any()):  # RMS errors of the wrong elements, if either were the right answer.
+            errors = (self.output - right for right in (answer, self.reference))
+            rms_error, reference_rms_error = (float(e[compared_mask].square().mean().sqrt()) for e in errors)
+            if not rms_error <= MAX_REMAINING_SHARE * reference_rms_error:  # NaN, too.
+                return None
         is_near = (self.output - answer).abs() <= self._allowed_distance(answer)
         is_near |= (self.output == answer) | (self.output.isnan() & answer.isnan())
         near_wrong, near_right = is_near[self.wrong_mask], is_near[~self.wrong_mask]
         if int(near_wrong.sum()) < MIN_EXPLAINED_SHARE * near_wrong.numel():
             return None
         return int(near_right.sum()) >= MIN_EXPLAINED_SHARE * near_right.numel()
-
-    def rms_error(self, answer: Tensor) -> float:
-        """RMS error of the finite wrong elements if `answer` were right."""
-        error = (self.output - answer)[self.wrong_mask & self.output.isfinite() & self.reference.isfinite()]
-        return float(error.square().mean().sqrt().nan_to_num(math.inf)) if error.numel() else 0.0
 
     def find_factor(self) -> list[Suspect]:
         """The suspect "right answer times a factor", with the median factor; empty if none stands out."""

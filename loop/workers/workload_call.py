@@ -102,13 +102,6 @@ def attribute_numbers(signature: Signature, attributes: Mapping[str, Value]) -> 
     return tuple(attribute.as_number(attributes[name]) for name, attribute in signature.attributes.items())
 
 
-def reseed_twice(workload: Workload) -> tuple[Workload, Workload]:
-    """The workload with two new seeds that no check uses, under which a module has the same
-    weights: both lie in the same group of SEEDS_PER_MODULE seeds."""
-    first_seed = workload.seed + UNCHECKED_SEED_OFFSET - workload.base_seed % SEEDS_PER_MODULE
-    return workload.model_copy(update={"seed": first_seed}), workload.model_copy(update={"seed": first_seed + 1})
-
-
 def file_stem(workload: Workload) -> str:
     """Common beginning of the names of a workload's files."""
     return re.sub(r"\W", "_", workload.name) + f"-{workload.seed}"

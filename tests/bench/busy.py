@@ -155,7 +155,7 @@ def _segment(name: str, number: int, pairs: Sequence[tuple[float, float]], *, wa
 def verdict(recorded: Mapping[str, Any], rival: str, seed: int) -> tuple[verdicts.Decision, int]:
     """The sequential rule's decision within `VERDICT_S`, and the count of its rounds."""
     candidate, workload = _side(recorded["sides"][0]), Workload(name=WORKLOAD, sizes={}, dtype="float32")
-    contest = Contest(candidate, [Rival(candidate.copy_as(rival), [workload])])
+    contest = Contest(candidate, [Rival(_side(rival), [workload])])
     timings, used_s = Timings(), 0.0
     for spent_s, segments in replay(recorded, rival, seed):
         if not contest.pending_sides(timings) or used_s + spent_s > VERDICT_S:

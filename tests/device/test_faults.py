@@ -1,6 +1,7 @@
 """A fault fails its own check only; a workload without memory is left out by name. A fake GPU."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -57,7 +58,7 @@ def test_what_crashes_while_it_is_timed_is_named(bench: Bench) -> None:
     with pytest.raises(LoopError, match="crashes could not be timed on N16 M64 float32: the device was lost") as e:
         run_to_end(schedule.measure(bench, [right, crashes], workloads(bench, "timed"), Limits(2, 60.0, 1)))
     assert "`loop kernels verify crashes` runs it alone" == e.value.hint
-    again = [right, right.copy_as("again")]
+    again = [right, replace(right, name="again")]
     assert 2 == run_to_end(schedule.measure(bench, again, workloads(bench, "timed"), Limits(2, 60.0, 1))).rounds
 
 
@@ -76,7 +77,7 @@ def test_the_processes_of_a_round_end_with_it(bench: Bench, monkeypatch: pytest.
     monkeypatch.setattr(Bench, "start_worker", lambda *words: opened.append(worker := start(*words)) or worker)
     monkeypatch.setattr(ProcessSet, "time_workloads", counted)
     (right,) = make_sides(bench, "right")
-    sides = [right, right.copy_as("again")]
+    sides = [right, replace(right, name="again")]
     run_to_end(schedule.measure(bench, sides, workloads(bench, "timed"), Limits(3, 60.0, 1)))
     assert [4, 2] == living
 

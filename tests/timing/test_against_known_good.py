@@ -245,7 +245,7 @@ def test_what_was_edited_since_is_not_compared(bench: Bench) -> None:
 
 ONE, TWO = make_workload("one"), make_workload("two")
 CANDIDATE = Side("new", LibraryTerms("cpu", "f", "", ""), ("float32",), deterministic=True, build_id="abc")
-OLD = CANDIDATE.copy_as("new known good", build_id="def")
+OLD = replace(CANDIDATE, name="new known good", build_id="def")
 
 
 def make_contest() -> Contest:
