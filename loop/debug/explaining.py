@@ -305,7 +305,7 @@ def check_components(context: Context, side: Side) -> Waiting[tuple[list[Compone
                 continue
             component_side = sides[side.name]
         assert isinstance(component_side.terms, LibraryTerms)
-        terms = component_side.terms.replace(entry=component.entry_in(side.name))
+        terms = component_side.terms.replace(entry=component.entry.replace("{of}", side.name))
         component_bench = bench.copy_for_component(component)
         target = component_bench.target
         workloads = expand_sets(target, target.workloads, dtype, context.task.seed)
