@@ -3,6 +3,7 @@
 import datetime
 import hashlib
 from collections.abc import Collection
+from typing import Literal
 
 from pydantic import Field
 
@@ -161,6 +162,15 @@ class SessionRow(Model):
         """Variants that this session judged, without duplicates; the session's page of the site lists them."""
         checked = (judgement.variant for judgement in self.judged)
         return tuple(dict.fromkeys((*checked, *self.right, *self.ratios, *self.incorrect, *self.regressed)))
+
+    def verdict_on(self, variant: str) -> Literal["wrong", "right", "not judged"]:
+        """The session's verdict on a variant: wrong if any check failed, right if one passed."""
+        judgements = [judgement for judgement in self.judged if judgement.variant == variant]
+        if variant in self.incorrect or any(judgement.wrong for judgement in judgements):
+            return "wrong"
+        if variant in self.right or any(judgement.right for judgement in judgements):
+            return "right"
+        return "not judged"
 
     @property
     def fastest(self) -> tuple[float, str] | None:

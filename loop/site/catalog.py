@@ -101,11 +101,7 @@ def pages(templates: Path, contents: Contents) -> Iterator[tuple[str, str]]:
     judged: dict[str, list[tuple[SessionRow, str, float | None]]] = {name: [] for name in target.variants}
     for name, judgements in judged.items():
         for row in newest:
-            judgements_here = [judgement for judgement in row.judged if judgement.variant == name]
-            is_wrong = name in row.incorrect or any(judgement.wrong for judgement in judgements_here)
-            is_right = name in row.right or any(judgement.right for judgement in judgements_here)
-            verdict = "wrong" if is_wrong else "right" if is_right else "not judged"
-            ratio = row.ratios.get(name) or None
+            verdict, ratio = row.verdict_on(name), row.ratios.get(name) or None
             if verdict != "not judged" or ratio:
                 judgements.append((row, verdict, None if verdict == "wrong" else ratio))
     latest = {name: judgements[0] for name, judgements in judged.items() if judgements}
