@@ -184,15 +184,6 @@ class TensorFile(Plain):
         return self.nbytes + self.extra_elements * self.itemsize
 
 
-def c_tensors(tensors: Sequence[TensorFile], addresses: Sequence[int], layout: str = "contiguous") -> Any:
-    """C array of LoopTensor for tensors at these addresses; one empty element if there are none."""
-    structs = []
-    for part, address in zip(tensors, addresses, strict=True):
-        dtype, rank = DTYPE_NUMBERS[part.dtype], len(part.shape)
-        structs.append(LoopTensor(address, dtype, rank, part.shape, part.strides(layout)))
-    return (LoopTensor * max(len(structs), 1))(*structs)
-
-
 class Call(Plain):
     """Everything a variant needs to compute one output."""
 

@@ -233,6 +233,11 @@ class Device:
         self._pinned = Owned(self.driver, pinned, "cuMemFreeHost")
         """Host memory that the GPU writes to directly; to other memory the driver copies more slowly."""
 
+    @property
+    def free_bytes(self) -> int:
+        """Free device memory in bytes."""
+        return self.driver.get("cuMemGetInfo_v2", SIZE, ctypes.byref(SIZE()))
+
     def copy(self, function: str, destination: Any, source: Any, size: int) -> None:
         """Copy or fill `size` bytes by a driver function of that name, and wait for it."""
         if size:
@@ -270,8 +275,7 @@ class DeviceMemory(Memory):
         self.device, allocated = device, ADDRESS()
         total = max(before_bytes + nbytes + after_bytes, 1)
         if code := device.driver.attempt("cuMemAlloc_v2", ctypes.byref(allocated), total):
-            free_bytes = device.driver.get("cuMemGetInfo_v2", SIZE, ctypes.byref(SIZE()))
-            message = f"cannot have {nbytes} bytes of device memory, {free_bytes} are free"
+            message = f"cannot have {nbytes} bytes of device memory, {device.free_bytes} are free"
             raise Refused(f"{message}: cuMemAlloc_v2: {device.driver.explain(code)}")
         self._allocation = Owned(device.driver, allocated.value, "cuMemFree_v2")
         self.address = allocated.value + before_bytes
