@@ -96,16 +96,8 @@ class Arena:
         self._changed_elements: list[tuple[int, bytes]] = []
         """(byte, original bytes) of input elements changed by `change_element`."""
         os.ftruncate(self.file_descriptor, CONTROL_BYTES)
-        self._map(CONTROL_BYTES)
-
-    def _map(self, size: int) -> None:
-        """Map the first `size` bytes of the file, and its control words."""
-        self.memory = mmap.mmap(self.file_descriptor, size)
+        self.memory = mmap.mmap(self.file_descriptor, CONTROL_BYTES)
         self.control_words = memoryview(self.memory)[:CONTROL_BYTES].cast("Q")
-
-    def _unmap(self) -> None:
-        self.control_words.release()  # Views of the mapping would block closing it.
-        self.memory.close()
 
     def lay_out(self, call: Call, doubled_values: Sequence[bytes], most_calls: int) -> None:
         """Discard what is there, and reserve memory for a call's inputs, with these values (of each twice in a
@@ -114,26 +106,25 @@ class Arena:
         most_by_words = MAX_OFFSETS // max(len(call.inputs), 1)
         most_by_bytes = MAX_OUTPUTS_BYTES // max(self.output_bytes, 1)
         calls = max(1, min(most_calls, MOST_CALLS, most_by_words, most_by_bytes))
-        input_offsets, self.output_offsets, size = place_tensors(call, calls)
-        self._resize(size)
+        input_offsets, output_offsets, size = place_tensors(call, calls)
+        self.free_tensors(size)
+        self.output_offsets = output_offsets
         self.pools = [Pool(*pool) for pool in zip(call.inputs, doubled_values, input_offsets, strict=True)]
         for pool in self.pools:
             pool.write_rotated(self.memory, rotation_bytes=0)
 
-    def _resize(self, size: int) -> None:
-        """Change the size of the mapping to `size` bytes, in whole pages. All but the control words is lost."""
+    def free_tensors(self, size: int = CONTROL_BYTES) -> None:
+        """Free the memory of the tensors; the control words stay. `size`: bytes to map, in whole pages."""
+        self.pools, self.output_offsets = [], []
         if len(self.memory) > CONTROL_BYTES:
             self.memory.madvise(mmap.MADV_REMOVE, CONTROL_BYTES, len(self.memory) - CONTROL_BYTES)
-        self._unmap()
+        self.control_words.release()  # Views of the mapping would block closing it.
+        self.memory.close()
         size = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
         if size > os.fstat(self.file_descriptor).st_size:  # The file is sealed: it only grows.
             os.ftruncate(self.file_descriptor, size)
-        self._map(size)
-
-    def free_tensors(self) -> None:
-        """Free the memory of the tensors; the control words stay."""
-        self.pools, self.output_offsets = [], []
-        self._resize(CONTROL_BYTES)
+        self.memory = mmap.mmap(self.file_descriptor, size)
+        self.control_words = memoryview(self.memory)[:CONTROL_BYTES].cast("Q")
 
     def poison_outputs(self, calls: int) -> None:
         """Fill the outputs of the first `calls` calls with NaN, so that unwritten elements show."""
@@ -190,5 +181,6 @@ class Arena:
 
     def close(self) -> None:
         """Unmap the memory and close the file."""
-        self._unmap()
+        self.control_words.release()
+        self.memory.close()
         os.close(self.file_descriptor)

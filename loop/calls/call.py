@@ -22,7 +22,7 @@ BLOCK_ALIGNMENT = 256  # Alignment of outputs in a block, and minimum bytes betw
 
 
 class LoopTensor(ctypes.Structure):
-    """`struct LoopTensor` of loop_kernel.h."""
+    """`struct LoopTensor` of loop_kernel.h: a tensor at an address; `strides` in elements."""
 
     _fields_ = (
         ("data", ctypes.c_void_p),
@@ -91,11 +91,6 @@ def _view(memory: bytes | bytearray, shape: tuple[int, ...], strides: tuple[int,
     import numpy  # Imported late: only checks of layouts need it.
 
     return numpy.ndarray(shape, f"u{itemsize}", memory, strides=[stride * itemsize for stride in strides])
-
-
-def make_loop_tensor(address: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: str) -> LoopTensor:
-    """The C struct LoopTensor for a tensor at an address; strides in elements."""
-    return LoopTensor(address, DTYPE_NUMBERS[dtype], len(shape), shape, strides)
 
 
 class Refused(Exception):
@@ -189,13 +184,6 @@ class TensorFile(Plain):
         return self.nbytes + self.extra_elements * self.itemsize
 
 
-def c_tensors(tensors: Sequence[TensorFile], addresses: Sequence[int], layout: str = "contiguous") -> Any:
-    """C array of LoopTensor for tensors at these addresses; one empty element if there are none."""
-    pairs = zip(tensors, addresses, strict=True)
-    structs = [make_loop_tensor(address, part.shape, part.strides(layout), part.dtype) for part, address in pairs]
-    return (LoopTensor * max(len(structs), 1))(*structs)
-
-
 class Call(Plain):
     """Everything a variant needs to compute one output."""
 
@@ -264,11 +252,6 @@ class CommandTerms(Plain):
 
 
 Terms = LibraryTerms | FunctionTerms | CommandTerms
-
-
-def window_step(dtype: Dtype, device: Device) -> int:
-    """Number of elements between the beginnings of two neighbouring windows: STEP_BYTES in all."""
-    return STEP_BYTES[device] // ITEM_SIZES[dtype]
 
 
 def place_outputs(outputs: Sequence[TensorFile], path: str) -> tuple[TensorFile, tuple[TensorFile, ...]]:

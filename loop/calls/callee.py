@@ -15,7 +15,6 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from types import ModuleType
 from typing import Any, get_args
 
@@ -86,11 +85,6 @@ def import_file(path: str) -> ModuleType:
     return module
 
 
-def write_tensor(path: str, tensor: Tensor) -> None:
-    """Write a tensor's bytes to a file, C order."""
-    Path(path).write_bytes(bytes_of(tensor))
-
-
 def read_tensor(tensor: TensorFile, path: str = "") -> Tensor:
     """Read a tensor from `path`, or from its own file. Raises Refused for another size."""
     data = numpy.fromfile(path or tensor.path, numpy.uint8)
@@ -156,9 +150,7 @@ class SplitStructure:
 class _Pickler(pickle.Pickler):
     """Pickler that writes a number in place of each tensor."""
 
-    def __init__(self, file: io.BytesIO) -> None:
-        super().__init__(file)
-        self.tensors: dict[int, tuple[int, Tensor]] = {}  # id(tensor) to its number and the tensor.
+    tensors: dict[int, tuple[int, Tensor]]  # id(tensor) to its number and the tensor.
 
     def persistent_id(self, obj: Any) -> Any:
         """For a tensor: (is it a module's Parameter, its number), which pickle writes in its place;
@@ -194,6 +186,7 @@ def split_structure(structure: Any) -> SplitStructure:
     name_by_id = {id(value): name for name, value in _named_values(structure)}
     file = io.BytesIO()
     pickler = _Pickler(file)
+    pickler.tensors = {}
     try:
         pickler.dump(structure)
     except (pickle.PicklingError, AttributeError, TypeError) as error:

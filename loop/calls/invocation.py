@@ -129,21 +129,17 @@ class DelayReader:
             with contextlib.suppress(OSError):
                 self._files.append(os.open(f"{folder}/schedstat", os.O_RDONLY))
 
-    def _read(self) -> list[tuple[float, ...]]:
+    def read(self) -> list[tuple[float, ...]]:
         """Seconds that each thread ran and waited so far; empty if the system does not report them."""
         try:
             return [tuple(int(word) / 1e9 for word in os.pread(file, 64, 0).split()[:2]) for file in self._files]
         except OSError:
             return []
 
-    def start(self) -> None:
-        """Begin a sample."""
-        self._start = self._read()
-
-    def stop(self) -> Delays | None:
-        """The delays since `start`; None if the system does not report them."""
+    def delays_since(self, start: Sequence[tuple[float, ...]]) -> Delays | None:
+        """The delays since `start`, a result of `read`; None if the system does not report them."""
         try:
-            pairs = [*zip(self._start, self._read(), strict=True)]
+            pairs = [*zip(start, self.read(), strict=True)]
             threads = [(end_run - run, end_wait - wait) for (run, wait), (end_run, end_wait) in pairs]
         except ValueError:  # It is not read at one end, or not in two numbers.
             return None

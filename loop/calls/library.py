@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from loop.calls.call import Call, LibraryTerms, LoopTensor, Refused, c_tensors
+from loop.calls.call import DTYPE_NUMBERS, Call, LibraryTerms, LoopTensor, Refused
 from loop.calls.invocation import Allocate, HostStage, Places, Prepared, Run, Stage, TimedCalls, Windows
 from loop.calls.memory import Buffer
 
@@ -80,10 +80,17 @@ def bind_entry(
 ) -> "partial[None]":
     """The C call on tensors at these addresses. Its first argument is the C array of the inputs. `invoke`:
     `Compiled.invoke`. `stream`: CUDA stream for the entry; None on the host."""
+    sides = (call.inputs, inputs, layout), (call.separate_outputs, outputs, "contiguous")
+    c_arrays: list[Any] = []  # One of inputs and one of outputs; of one empty element if there are none.
+    for tensors, addresses, side_layout in sides:
+        structs = []
+        for tensor, address in zip(tensors, addresses, strict=True):
+            dtype, rank = DTYPE_NUMBERS[tensor.dtype], len(tensor.shape)
+            structs.append(LoopTensor(address, dtype, rank, tensor.shape, tensor.strides(side_layout)))
+        c_arrays.append((LoopTensor * max(len(structs), 1))(*structs))
     numbers = [math.nan if number is None else number for number in call.numbers]
     c_numbers = (ctypes.c_double * max(len(numbers), 1))(*numbers)
-    c_inputs, c_outputs = c_tensors(call.inputs, inputs, layout), c_tensors(call.separate_outputs, outputs)
-    return partial(invoke, c_inputs, c_outputs, c_numbers, stream)
+    return partial(invoke, *c_arrays, c_numbers, stream)
 
 
 class CompiledCall(Prepared):

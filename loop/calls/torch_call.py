@@ -75,9 +75,7 @@ def _bytes_tensor(data: bytes) -> Tensor:
 class GuardedAllocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Context in which new tensors are allocated between guard zones."""
 
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.allocated: list[TorchMemory] = []  # Memory of each tensor that was allocated.
+    allocated: list[TorchMemory]  # Memory of each tensor that was allocated.
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -113,7 +111,8 @@ class GuardedAllocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
 def stray_writes(run: Callable[[], Any]) -> list[str]:
     """Describe the writes of one call outside of tensors that it allocated, a sentence each. Empty if
     the call raises, because some code does not work with guarded tensors."""
-    guarded = GuardedAllocations()
+    guarded = GuardedAllocations()  # type: ignore[no-untyped-call]
+    guarded.allocated = []
     try:
         with guarded:
             result = run()

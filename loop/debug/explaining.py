@@ -305,7 +305,7 @@ def check_components(context: Context, side: Side) -> Waiting[tuple[list[Compone
                 continue
             component_side = sides[side.name]
         assert isinstance(component_side.terms, LibraryTerms)
-        terms = component_side.terms.replace(entry=component.entry_in(side.name))
+        terms = component_side.terms.replace(entry=component.entry.replace("{of}", side.name))
         component_bench = bench.copy_for_component(component)
         target = component_bench.target
         workloads = expand_sets(target, target.workloads, dtype, context.task.seed)
@@ -351,12 +351,14 @@ REORDERED = (
 def explain(context: Context, arguments: NoArguments) -> RunningAction[DebugOutput]:
     """Explain each wrong variant: its cause, or a rule that predicts which fresh workloads fail.
     The step passes whatever it finds."""
-    explanations: list[Explanation] = []
+    explanations, texts = list[Explanation](), []
     for prober in (yield from find_failures(context)):
         with closing(prober):
-            explanations.append((yield from _explain_failure(prober)))
-    unknown = "it gives no output, so its own message is all there is"
-    message = "; ".join(f"{each.variant}: {each.text or unknown}" for each in explanations) or NOTHING_WRONG
+            explanation = yield from _explain_failure(prober)
+        explanations.append(explanation)
+        text = "; ".join(f"{label.lower()}: {part}" for label, part in explanation.lines)
+        texts.append(f"{explanation.variant}: {text or 'it gives no output, so its own message is all there is'}")
+    message = "; ".join(texts) or NOTHING_WRONG
     return Result(DebugOutput(ok=True, message=message, explanations=tuple(explanations)), idle=not explanations)
 
 

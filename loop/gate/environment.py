@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from loop.base.processes import Tick, Waiting
+from loop.base.processes import Tick, Waiting, output_of
 from loop.builds import build
 from loop.builds.build import BuildFailed
 from loop.builds.resources import is_nvcc
@@ -174,22 +174,26 @@ def require_fit(variant: CAbiVariant, *, needs_compiler: bool = True) -> None:
     gpu, driver_cuda = gpus_here.first, gpus_here.cuda
     if gpu is None or variant.device != "cuda" or not is_nvcc(variant.build):
         return
+    # A toolkit for this GPU, no newer than its driver supports.
+    bound = f", older than {driver_cuda[0] + 1}.0" if driver_cuda else ""
+    hint = f"install a CUDA toolkit that knows {gpu.architecture}{bound}: {machine.TOOLKIT_ARCHIVE}"
     if needs_compiler and shutil.which(compiler) is None:
         toolkits = [Path(os.environ[name]) for name in ("CUDA_HOME", "CUDA_PATH") if name in os.environ]
         toolkits.append(Path(TOOLKIT_ROOT) / "cuda")
         toolkits += sorted(Path(TOOLKIT_ROOT).glob("cuda-*"), reverse=True)  # The newest first.
         compilers = [toolkit / "bin/nvcc" for toolkit in toolkits]
-        hint = machine.suggest_toolkit(gpu.architecture, driver_cuda)
         if present := next(filter(Path.is_file, compilers), None):
             hint = f"{present} is there: put its folder on the PATH, or name it in target.yaml"
         raise BuildFailed(f"{compiler}: no such compiler on the PATH", hint, "", no_compiler=True)
     release = machine.nvcc_release(compiler)
     if release is None:
         return
-    conflict, hint = machine.explain_old_driver("code from nvcc", release, driver_cuda, gpus_here.driver)
+    conflict, remedy = machine.explain_old_driver("code from nvcc", release, driver_cuda, gpus_here.driver)
     if conflict:
-        raise BuildFailed(conflict, hint, "", no_compiler=True)
-    unsupported = machine.explain_unknown_gpu(compiler, gpu.architecture)
-    if unsupported and machine.requests_code_for(variant.build.flags, gpu.architecture):
-        hint = machine.suggest_toolkit(gpu.architecture, driver_cuda)
-        raise BuildFailed(f"{unsupported} ({gpu.name})", hint, "", no_compiler=True)
+        raise BuildFailed(conflict, remedy, "", no_compiler=True)
+    codes = (output_of([compiler, "--list-gpu-code"], limit_s=machine.VERSION_LIMIT_S) or "").split()
+    is_unknown = bool(codes) and gpu.architecture not in codes  # A compiler may not list what it knows.
+    if is_unknown and machine.requests_code_for(variant.build.flags, gpu.architecture):
+        range_text = f"nvcc {release} compiles for {codes[0]} to {codes[-1]}"
+        message = f"{range_text}, not for {gpu.architecture} ({gpu.name})"
+        raise BuildFailed(message, hint, "", no_compiler=True)

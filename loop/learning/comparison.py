@@ -10,7 +10,7 @@ from typing import Literal
 from loop.model.base import Model, Printed
 from loop.model.change import KeptChange
 from loop.model.dtypes import Device
-from loop.model.measurement import SpeedVerdict, Verdict
+from loop.model.measurement import SpeedVerdict, Verdict, is_vague
 from loop.report import format as say
 from loop.report.markdown import drop_empty_columns
 from loop.report.screen import Screen
@@ -97,7 +97,7 @@ def compare(sessions: Sequence[ComparedSession]) -> SessionComparison:
     for variant, workload in pairs:
         cells = tuple(by_variant.get(variant, {}).get(workload) for by_variant in verdicts)
         row = ComparedRow(variant=variant, workload=workload, cells=cells)
-        speeds = [cell for cell in cells if isinstance(cell, SpeedVerdict) and not cell.vague]
+        speeds = [cell for cell in cells if isinstance(cell, SpeedVerdict) and not is_vague(cell.interval)]
         if len(speeds) > 1:
             first, last = speeds[0], speeds[-1]
             is_lower, is_higher = last.interval[1] < first.interval[0], last.interval[0] > first.interval[1]

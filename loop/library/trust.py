@@ -198,7 +198,7 @@ def what_runs(project: Project) -> Iterator[str]:
         python = ", ".join(function.python for function in called)
         flags_text = f", built with {' '.join(component.flags)}" if component.flags else ""
         for compiled in component.variants:
-            symbol = component.entry_in(compiled)
+            symbol = component.entry.replace("{of}", compiled)
             yield f"component {name}: calls {symbol} of {compiled}{flags_text}; Python {python}"
     if folder := project.definitions_folder("patterns"):
         yield from _command_lines(read_file(path, Pattern).value for path in sorted(folder.glob("*.yaml")))

@@ -188,20 +188,6 @@ def explain_old_driver(
     return f"{subject} {toolkit} needs {needed}, this machine has {present}", f"install {needed}, or use {older}"
 
 
-def explain_unknown_gpu(compiler: str, architecture: str) -> str:
-    """Why this nvcc cannot compile for the architecture; empty if it can, or if it does not list what it knows."""
-    codes = (output_of([compiler, "--list-gpu-code"], limit_s=VERSION_LIMIT_S) or "").split()
-    if not codes or architecture in codes:
-        return ""
-    return f"nvcc {nvcc_release(compiler)} compiles for {codes[0]} to {codes[-1]}, not for {architecture}"
-
-
-def suggest_toolkit(architecture: str, newest_cuda: Release | None) -> str:
-    """Advice: install a toolkit for this GPU, no newer than its driver supports (`newest_cuda`)."""
-    bound = f", older than {newest_cuda[0] + 1}.0" if newest_cuda else ""
-    return f"install a CUDA toolkit that knows {architecture}{bound}: {TOOLKIT_ARCHIVE}"
-
-
 def requests_code_for(flags: Sequence[str], architecture: str) -> bool:
     """True if compiler flags ask for code for this architecture, by name (also as `sm_90a`) or `native`."""
     text = " ".join(flags)

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import numpy
 
-from loop.calls.call import LoopTensor, make_loop_tensor, strides_of
+from loop.calls.call import DTYPE_NUMBERS, LoopTensor, strides_of
 from loop.calls.cuda.driver import DeviceMemory
 from loop.calls.cuda.stage import the_device
 
@@ -246,8 +246,8 @@ class ErringInvoke:
                     self.device_memory[key] = DeviceMemory(the_device(), array.nbytes)
                 address = self.device_memory[key].address
                 self.write(address, array.tobytes())
-            strides = strides_of(array.shape, "contiguous")
-            tensors.append(make_loop_tensor(address, array.shape, strides, ELEMENT_NAMES[array.dtype]))
+            dtype, strides = DTYPE_NUMBERS[ELEMENT_NAMES[array.dtype]], strides_of(array.shape, "contiguous")
+            tensors.append(LoopTensor(address, dtype, array.ndim, array.shape, strides))
         values = (ctypes.c_double * max(len(attributes), 1))(*attributes.values())
         self.invoke((LoopTensor * len(arrays))(*tensors[:-1]), (LoopTensor * 1)(tensors[-1]), values, stream)
         if self.on_gpu:

@@ -1,6 +1,7 @@
 """One change to a target: its brief, how the gate judged it, and whether it was kept."""
 
-from collections.abc import Iterable, Iterator, Sequence
+import itertools
+from collections.abc import Iterable
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
@@ -123,7 +124,13 @@ def kept_gains(finished: Iterable[Finished]) -> tuple[KeptChange, ...]:
         start = KeptChange(variant=change.variant, tuning=decision.tuning, changes=0, ratio=1.0)
         total = total_by_key.get(key, start)
         workloads = dict(total.workloads)
-        for speed in _verdicts_on_change(records, run, change.variant):
+        comparisons = (step for step in records if step.run == run and step.action == f"{ON_CHANGE}compare")
+        outputs = outputs_of(map(as_target_step, comparisons), Output)
+        for speed in itertools.chain.from_iterable(output.verdicts for output in outputs):
+            # Here, `known_good` is the build that the change replaced.
+            is_on_change = (speed.variant, speed.against) == (change.variant, "known_good")
+            if not is_on_change or not isinstance(speed, SpeedVerdict):
+                continue
             low, ratio, high = workloads.get(speed.workload, (1.0, 1.0, 1.0))
             change_low, change_high = speed.interval
             workloads[speed.workload] = low * change_low, ratio * speed.ratio, high * change_high
@@ -137,16 +144,6 @@ def kept_gains(finished: Iterable[Finished]) -> tuple[KeptChange, ...]:
                 confirmed_fields = {"ratio": confirmed.ratio, "workloads": confirmed.workloads}
                 total_by_key[key] = total_by_key[key].model_copy(update=confirmed_fields)
     return tuple(total_by_key.values())
-
-
-def _verdicts_on_change(records: Sequence[Finished], run: int, variant: str) -> Iterator[SpeedVerdict]:
-    """Speed verdicts on the change of run `run`, against the build that it replaced, one per workload."""
-    comparisons = (record for record in records if record.run == run and record.action == f"{ON_CHANGE}compare")
-    for output in outputs_of(map(as_target_step, comparisons), Output):
-        for verdict in output.verdicts:  # Here, `known_good` is the build that the change replaced.
-            is_on_change = (verdict.variant, verdict.against) == (variant, "known_good")
-            if is_on_change and isinstance(verdict, SpeedVerdict):
-                yield verdict
 
 
 def latest_target_attempts(finished: Iterable[Finished]) -> tuple[Finished, ...]:

@@ -36,11 +36,6 @@ class SpeedVerdict(Model):
     e_value: float | None = None
     """Evidence of the sequential test. None against the baseline: too few processes for a test."""
 
-    @property
-    def vague(self) -> bool:
-        """Whether the interval is too wide for the ratio to be useful (see `is_vague`)."""
-        return is_vague(self.interval)
-
 
 class NoSpeedVerdict(Model):
     """A verdict on a variant that is wrong or could not be timed. It has no ratio."""

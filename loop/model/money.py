@@ -84,15 +84,12 @@ class MachineRate(Model):
         return self
 
     @property
-    def name(self) -> str:
-        return f"{self.cloud}/{self.region}/{self.shape}"
-
-    @property
     def rates(self) -> tuple[Rate, ...]:
         """The machine's known prices as rates."""
         shared = {"resource": "gpu", **self.model_dump(include={"source", "as_of", "gpu", "cloud"})}
-        prices = ((self.name, self.on_demand), (f"{self.name}/spot", self.spot))
-        return tuple(Rate(name=name, usd_per_hour=usd, **shared) for name, usd in prices if usd is not None)
+        name = f"{self.cloud}/{self.region}/{self.shape}"
+        prices = ((name, self.on_demand), (f"{name}/spot", self.spot))
+        return tuple(Rate(name=key, usd_per_hour=usd, **shared) for key, usd in prices if usd is not None)
 
 
 class RateCard(Model):

@@ -247,10 +247,6 @@ class Explanation(Model):
         pairs = ("Cause", cause), ("Rule", rule), ("Where", self.where)
         return tuple((label, text) for label, text in pairs if text)
 
-    @property
-    def text(self) -> str:
-        return "; ".join(f"{label.lower()}: {text}" for label, text in self.lines)
-
 
 class Diagnosis(Model):
     """The diagnosis of one wrong variant."""

@@ -277,12 +277,6 @@ class SessionHead(SessionFacts):
         options += [*self.host_options, "--seed", str(self.seed)]
         return shlex.join(["loop", "run", "session", plan.name, *options])
 
-    def verify_command(self, variant: str, workload: str, seed: int) -> str:
-        """The command that verifies a variant with a seed, on one workload (`B=1 S=65`); empty: on all."""
-        options = ["--workloads", workload] if workload else []
-        options += [*self.target_options, "--device", self.device, "--seed", str(seed)]
-        return shlex.join(["loop", "kernels", "verify", variant, *options])
-
     @property
     def resume_command(self) -> str:
         words = ["loop", "run", "session", "--resume", self.id, *self.target_options, *self.host_options]

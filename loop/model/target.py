@@ -434,10 +434,6 @@ class Component(Model):
         """Names of the variants that have the component."""
         return (self.of,) if isinstance(self.of, str) else self.of
 
-    def entry_in(self, variant: str) -> str:
-        """Name of the function that the library of `variant` exports."""
-        return self.entry.replace("{of}", variant)
-
 
 class Target(Model):
     """A kernel project: signature, reference, workloads and variants."""

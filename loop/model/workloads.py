@@ -158,14 +158,9 @@ def explain_unsupported(variant: CallConditions, workload: Workload, layout: Lay
     values = {"layout": layout, **workload.formula_values, "dtype": workload.dtype}
     for part in Expression.parse(variant.takes).parts:
         if not part.evaluate_bool(values):
-            texts = [f"{name}={_value_text(value)}" for name, value in values.items() if name in part.names]
-            return ", ".join(texts) or variant.takes
+            values_read = {name: value for name, value in values.items() if name in part.names}
+            return format_entry(values_read, separator=", ") or variant.takes
     return ""
-
-
-def _value_text(value: object) -> str:
-    """A value of a workload as the command line takes it: text as it is, others as JSON (`true`)."""
-    return value if isinstance(value, str) else json.dumps(value)
 
 
 def make_entry(signature: Signature, workload: Workload) -> dict[str, Scalar]:
@@ -179,9 +174,10 @@ def make_entry(signature: Signature, workload: Workload) -> dict[str, Scalar]:
     return {**_shorten_sizes(signature, workload.sizes), **attributes, **kind, "dtype": workload.dtype}
 
 
-def format_entry(entry: Mapping[str, Scalar]) -> str:
-    """An entry as command-line words: `B=1 S=65 causal=true dtype=float16`."""
-    return " ".join(f"{key}={_value_text(value)}" for key, value in entry.items())
+def format_entry(entry: Mapping[str, object], separator: str = " ") -> str:
+    """An entry as words of a command line: `B=1 S=65 causal=true dtype=float16`. Values but text are JSON."""
+    texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in entry.items()}
+    return separator.join(f"{key}={text}" for key, text in texts.items())
 
 
 def parse_entry(text: str) -> dict[str, Scalar]:

@@ -19,12 +19,13 @@ import torch
 from torch import Tensor
 from torch._ops import OpOverload
 
-from loop.base.errors import LoopError, UsageError
+from loop.base.errors import LoopError, UsageError, WorkFailed
+from loop.calls.call import LibraryTerms, Refused
 from loop.calls.library import Compiled
 from loop.library import targets, trust
 from loop.library.definitions import Project, find_project, name_hint
 from loop.model.target import CAbiVariant
-from loop.pytorch.c_dispatch import Contract, contract_of, declare, number_for, open_library
+from loop.pytorch.c_dispatch import Contract, build_variant, contract_of, declare, number_for
 
 __all__ = ["Operator", "operator"]
 _lock = threading.Lock()
@@ -134,7 +135,11 @@ def _make_operator(definitions: Project, name: str, device: str | torch.device |
                 f"torch.ops.{contract.namespace} is that of the target in {folder} already",
                 hint=f"give the one in {definitions.target} another `name`",
             )
-    library = open_library(name, target.compiled_variant(name, architecture), definitions.target)
+    built = build_variant(name, target.compiled_variant(name, architecture), definitions.target)
+    try:
+        library = Compiled(LibraryTerms(variant.device, variant.entry, built.library, built.build_id))
+    except Refused as refused:
+        raise WorkFailed(f"{name}: {refused}") from refused
     return Operator(contract, library, declare(contract, library), architecture)
 
 

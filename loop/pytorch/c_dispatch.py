@@ -24,7 +24,7 @@ from loop.base.errors import LoopError, UsageError, WorkFailed
 from loop.base.places import cache_folder, include_folder
 from loop.base.processes import run_to_end
 from loop.builds.build import BuildFailed, build
-from loop.calls.call import DTYPE_NUMBERS, MAX_RANK, LibraryTerms, Refused
+from loop.calls.call import DTYPE_NUMBERS, MAX_RANK, Refused
 from loop.calls.library import Compiled, check_build_id
 from loop.model.dtypes import Dtype
 from loop.model.measurement import Build
@@ -352,15 +352,6 @@ def build_variant(name: str, variant: CAbiVariant, folder: Path) -> Build:
         raise WorkFailed(f"{name}: {failed.message}", hint=failed.hint) from failed
     assert isinstance(built, Build)
     return built
-
-
-def open_library(name: str, variant: CAbiVariant, folder: Path) -> Compiled:
-    """Build a variant if necessary and load its library. Raises LoopError if either fails."""
-    built = build_variant(name, variant, folder)
-    try:
-        return Compiled(LibraryTerms(variant.device, variant.entry, built.library, built.build_id))
-    except Refused as refused:
-        raise WorkFailed(f"{name}: {refused}") from refused
 
 
 def bridge_works() -> bool:

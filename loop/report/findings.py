@@ -7,7 +7,7 @@ from statistics import geometric_mean
 
 from loop.model.bisect import UNCOMMITTED, BisectAnswer, BisectOutput
 from loop.model.change import latest_target_attempts
-from loop.model.measurement import Check, Measurement, SpeedVerdict, VariantChecks, Verdict
+from loop.model.measurement import Check, Measurement, SpeedVerdict, VariantChecks, Verdict, is_vague
 from loop.model.output import MeasureOutput, VerifyOutput, outputs_of
 from loop.model.profile import Profile
 from loop.model.record import Finished
@@ -176,7 +176,7 @@ def speed_sections(
         summary = f"{mean_text(variant_verdicts)} {workloads_text}"
         if all(verdict.verdict == "inconclusive" for verdict in variant_verdicts):
             summary = f"inconclusive {workloads_text}"
-        elif vague_count := sum(verdict.vague for verdict in variant_verdicts):
+        elif vague_count := sum(is_vague(verdict.interval) for verdict in variant_verdicts):
             summary = f"no mean {workloads_text}: too wide an interval on {vague_count}"
         table = drop_empty_columns(heads, (_speed_row(timing, verdict, roof) for timing, verdict in pairs))
         yield Section(title, note=f"`{variant}`: {summary}.", table=table)
@@ -213,7 +213,7 @@ def mean_text(verdicts: Sequence[SpeedVerdict]) -> str:
 def trusted_mean(verdicts: Sequence[SpeedVerdict]) -> float | None:
     """Geometric mean of the ratios; None if it is noise: all are inconclusive, or an interval is too wide."""
     is_inconclusive = all(verdict.verdict == "inconclusive" for verdict in verdicts)
-    if is_inconclusive or any(verdict.vague for verdict in verdicts):
+    if is_inconclusive or any(is_vague(verdict.interval) for verdict in verdicts):
         return None
     return geometric_mean([verdict.ratio for verdict in verdicts])
 

@@ -5,6 +5,7 @@ To add one, write a function of a `View` that yields sections and list it in `FO
 """
 
 import re
+import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -217,10 +218,13 @@ def make_diagnoses(head: SessionHead, finished: Sequence[Finished]) -> tuple[Dia
                 is_between = not wrong_parts and not output.not_exercised  # Every component was verified.
                 conclusion = ", so the fault lies in how they are put together" if is_between else ""
                 lines.append(("Component", f"right by itself: {right_names}{conclusion}"))
+        command = ""
         if smallest is not None:
             note = f"; {smallest.note}" if smallest.note else ""
             lines.append(("Smallest workload", smallest.check.workload.name + note))
-        command = head.verify_command(variant, smallest.words, smallest.seed) if smallest else ""
+            options = ["--workloads", smallest.words] if smallest.words else []
+            options += [*head.target_options, "--device", head.device, "--seed", str(smallest.seed)]
+            command = shlex.join(["loop", "kernels", "verify", variant, *options])
         if command or explanation or any(label == "Component" for label, _ in lines):
             facts = {"cause": explanation.cause, "rule": explanation.rule} if explanation else {}
             diagnoses.append(Diagnosis(variant=variant, lines=tuple(lines), command=command, **facts))

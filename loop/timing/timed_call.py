@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from loop.base.processes import Waiting
 from loop.calls import arena
-from loop.calls.call import Call, LibraryTerms, window_step
+from loop.calls.call import STEP_BYTES, Call, LibraryTerms
 from loop.calls.invocation import DelayReader
 from loop.model.dtypes import ITEM_SIZES, Device, is_floating
 from loop.timing.samples import CLEAN_WAIT_SHARE, MemoryProbe, is_disturbed
@@ -97,7 +97,7 @@ class InputWindows:
         self.call, self.rng = call, rng
         self.offsets: list[range] = []  # Possible offsets of each input, in elements.
         for tensor in call.inputs:
-            step = window_step(tensor.dtype, device)
+            step = STEP_BYTES[device] // tensor.itemsize
             if call.input_sets > 1:
                 step = max(1, (tensor.elements + tensor.extra_elements) // call.input_sets)
             self.offsets.append(range(0, tensor.extra_elements + 1, step))
@@ -286,12 +286,12 @@ class TimedCall:
         of the order itself is subtracted, but at most nine tenths. Keeps some bytes of the last output
         (`_output_when_done`)."""
         self.arena.control_words[arena.CALL_COUNT] = self._passes() if self.is_on_gpu else calls
-        waits.start()
+        waits_at_start = waits.read()
         self.arena.restore_elements()  # See `_prepare_calls`.
         sample_s = yield from self.orders.give_order(arena.RUN)
         if self._output_positions:
             self._output_when_done = self.arena.read_output_bytes(calls - 1, self._output_positions)
-        delays, waited_s = waits.stop(), None
+        delays, waited_s = waits.delays_since(waits_at_start), None
         if delays:
             waited_s = delays.added_wait_s(is_core_shared=bool(self.worker.bells))
             threads = delays.busy_threads(CLEAN_WAIT_SHARE * sample_s)

@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -504,7 +505,7 @@ class PropertyRunner:
             for tensor, file in zip(rounded, call.inputs, strict=True):
                 path, shape = f"{file.path}.related", tuple(tensor.shape)
                 size_by_dimension |= zip(self.signature.inputs[file.name].split(), shape, strict=True)
-                callee.write_tensor(path, tensor)
+                Path(path).write_bytes(callee.bytes_of(tensor))
                 files.append(file.replace(path=path, shape=shape, extra_elements=0, offset=0))
             output_shape = tuple(size_by_dimension[name] for name in self.signature.output_dimensions.split())
             output_file = call.output.replace(shape=output_shape, path=f"{call.output.path}.related")

@@ -5,7 +5,7 @@ import random
 import re
 from collections.abc import Mapping
 
-from loop.calls.call import Call, TensorFile, Value, place_outputs, window_step
+from loop.calls.call import STEP_BYTES, Call, TensorFile, Value, place_outputs
 from loop.model.dtypes import Device, Dtype, Layout, is_floating
 from loop.model.target import Fill, Signature, Target, Workload
 from loop.workers.judge_messages import PrepareAnswer
@@ -35,7 +35,7 @@ def make_answer_request(
     for n, fill in enumerate(input_fills(target, workload) if with_windows else ()):
         # Files of normal values get extra elements: timed calls read windows with other values.
         if fill.kind == "normal" and not fill.nan_along and inputs[n].elements:
-            step = window_step(inputs[n].dtype, device)
+            step = STEP_BYTES[device] // inputs[n].itemsize
             room_elements = max(inputs[n].elements, MIN_ROOM_BYTES // inputs[n].itemsize)
             extra_elements = -(-room_elements // step) * step
             # The known values may begin anywhere: rotating the file moves them to an aligned window.

@@ -28,7 +28,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from loop.base.places import cache_folder, include_folder, shipped
 from loop.base.processes import run_side_by_side, run_to_end
 from loop.builds.build import build
-from loop.calls.call import LoopTensor, make_loop_tensor
+from loop.calls.call import DTYPE_NUMBERS, LoopTensor
 from loop.library.definitions import read_file
 from loop.machine.machine import cores, machine
 from loop.model.target import Target
@@ -117,9 +117,9 @@ class Ours:
 
     def on(self, q: Tensor, k: Tensor, v: Tensor, output: Tensor, causal: bool = False) -> Run:
         """The same for any tensors."""
-        code = {torch.float16: "float16", torch.bfloat16: "bfloat16"}[q.dtype]
+        code = DTYPE_NUMBERS[{torch.float16: "float16", torch.bfloat16: "bfloat16"}[q.dtype]]
         tensors = (q, k, v, output)
-        described = [make_loop_tensor(t.data_ptr(), tuple(t.shape), t.stride(), code) for t in tensors]
+        described = [LoopTensor(t.data_ptr(), code, t.dim(), tuple(t.shape), t.stride()) for t in tensors]
         inputs, outputs = (LoopTensor * 3)(*described[:3]), (LoopTensor * 1)(described[3])
         numbers = (ctypes.c_double * 3)(causal, 0, math.nan)
 

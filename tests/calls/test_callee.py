@@ -80,7 +80,7 @@ def test_nothing_is_broken_that_nobody_touched() -> None:
         (time, "perf_counter_ns", "time.perf_counter_ns"),
         (json, "dumps", "json.dumps"),
         (memory, "differing_positions", "loop.calls.memory.differing_positions"),
-        (invocation.DelayReader, "stop", "loop.calls.invocation.DelayReader.stop"),
+        (invocation.DelayReader, "read", "loop.calls.invocation.DelayReader.read"),
     ],
 )
 def test_what_is_replaced_is_named(space: Any, name: str, function: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,7 +42,7 @@ def written_call(workload: Workload, folder: Path) -> Call:
     call = make_call(TARGET, workload, str(folder), "test")
     for index, tensor in enumerate(call.inputs):
         flat = make_tensor(Fill(), workload.seed, index, tensor)
-        callee.write_tensor(tensor.path, flat)
+        Path(tensor.path).write_bytes(callee.bytes_of(flat))
     return call
 
 
@@ -58,7 +58,7 @@ def find(name: str, function: Function, workload: Workload, folder: Path) -> Fin
 def compute(function: Function, call: Call) -> str:
     """Compute the output of a call in its own type; its file."""
     inputs = [callee.read_tensor(tensor) for tensor in call.inputs]
-    callee.write_tensor(call.output.path, function(*inputs, **call.attributes))
+    Path(call.output.path).write_bytes(callee.bytes_of(function(*inputs, **call.attributes)))
     return call.output.path
 
 

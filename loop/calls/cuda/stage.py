@@ -268,10 +268,8 @@ class EmptyKernels(Stage):
         driver, stream = the_device().driver, the_device().stream
         module = driver.get("cuModuleLoadData", ctypes.c_void_p, PTX)
         kernel = driver.get("cuModuleGetFunction", ctypes.c_void_p, module, b"empty")
-
-        def launch() -> None:
-            driver.call("cuLaunchKernel", kernel, 1, 1, 1, 32, 1, 1, 0, stream.handle, None, None)
-
+        launch_arguments = (kernel, 1, 1, 1, 32, 1, 1, 0, stream.handle, None, None)
+        launch = functools.partial(driver.call, "cuLaunchKernel", *launch_arguments)
         graph = capture(stream, [launch] * EMPTY_CALLS)
         if graph is None:
             raise Refused("empty kernels cannot be captured in a CUDA graph")
