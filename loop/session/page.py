@@ -400,17 +400,13 @@ def sections_by_fold(view: View) -> Iterator[tuple[str, Section]]:
             yield from ((name, section) for section in make_sections(view) if section)
 
 
-def correctness_sections(view: View) -> Iterator[Section]:
-    """The checks of each variant against the float64 reference."""
-    has_verified_change = changing.has_change(view.finished, "verified")
-    note_if_empty = "Only changes were verified." if has_verified_change else "Nothing was verified."
-    return findings.correctness_sections(view.finished, note_if_empty)
-
-
-def speed_sections(view: View) -> Iterator[Section]:
-    """Every timed variant against the baseline, and how it was timed; or why nothing was timed. Then each
-    variant against its known-good build."""
+def verdict_sections(view: View) -> Iterator[Section]:
+    """The checks of each variant against the float64 reference. Every timed variant against the baseline, and how
+    it was timed; or why nothing was timed. Then each variant against its known-good build."""
     finished, baseline = view.finished, view.head.baseline
+    has_verified_change = changing.has_change(finished, "verified")
+    note_if_empty = "Only changes were verified." if has_verified_change else "Nothing was verified."
+    yield from findings.correctness_sections(finished, note_if_empty)
     roof = findings.find_roof(view.profiles)
     tables = list(findings.speed_sections(view.record.verdicts, finished, baseline, roof))
     yield from tables or [Section(f"Speed against {baseline}", note=_why_not_timed(finished))]
@@ -603,8 +599,7 @@ def origin_sections(view: View) -> Iterator[Section]:
 
 FOLDS: dict[str, tuple[Callable[[View], Iterable[Section]], ...]] = {
     "Evidence": (
-        correctness_sections,
-        speed_sections,
+        verdict_sections,
         lambda view: findings.sections(view.finished),
         lambda view: changing.sections(view.finished),
     ),

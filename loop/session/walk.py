@@ -23,7 +23,7 @@ from loop.model.measurement import NoSpeedVerdict, Segment
 from loop.model.output import Output
 from loop.model.plan import Pattern, ResolvedPlan, Step
 from loop.model.record import Finished, SessionHead, Started, Status
-from loop.session.objective import failing_parts, is_stop_reached, judge_objective
+from loop.session.objective import failing_parts, judge_objective, readable_values
 from loop.steps.context import Context, Result
 
 Samples = Mapping[str, Sequence[Segment]]  # Name of a file to its raw samples.
@@ -186,9 +186,10 @@ class Walk:
                     self.stop_reason = record.message
                 elif record.status == "failed" and step.on_fail == "stop":
                     self.stop_reason = f"{record.label}: {record.message}"
-                self.is_stop_reached = self.head is not None and is_stop_reached(
-                    self.head, self.finished, self.session_values(self.finished)
-                )
+                stop_if = self.resolved.plan.stop_if  # False while a value that it reads is not known.
+                if stop_if is not None and self.head is not None:
+                    values = readable_values(self.head, self.finished, self.session_values(self.finished))
+                    self.is_stop_reached = not failing_parts(Expression.parse(stop_if), values)
                 skips_others = record.status == "failed" and step.on_fail != "continue"
                 if self.is_paused or skips_others or self.is_stop_reached:
                     break
