@@ -11,6 +11,7 @@ import re
 import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -148,8 +149,8 @@ def _bring_back(
     try:
         if state != "gone":
             if sent.root:
-                values = {"ID": folder.id, "TREE": sent.tree}
-                retry_unreachable(lambda: connection.run_script(ssh.BUNDLE_SCRIPT, **values), GIVE_UP_S)
+                bundle_branches = partial(connection.run_script, ssh.BUNDLE_SCRIPT, ID=folder.id, TREE=sent.tree)
+                retry_unreachable(bundle_branches, GIVE_UP_S)
             retry_unreachable(lambda: connection.fetch_results(folder, past=past), GIVE_UP_S)
             if code is not None:  # A lost job has no manifest to compare its files with.
                 folder.verify_results(past)

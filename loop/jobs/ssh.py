@@ -603,7 +603,11 @@ class SshSlot(Slot):
         try:
             retry_unreachable(lambda: connection.remove(*self.stale_jobs), AWAY_LIMIT_S)
             self.stale_jobs = {job.id}
-            retry_unreachable(lambda: connection.submit(job, trusted_hashes(job), self.gpus), AWAY_LIMIT_S)
+            manifests = [name for name in job.task.files if Path(name).name == MANIFEST]
+            folders = [(job.path / job_files.SOURCES / name).parent for name in manifests]
+            projects = [Project(folder, folder, bundled=False) for folder in folders]
+            trusted = tuple(map(definition_hash, projects))  # The job's user trusts these targets.
+            retry_unreachable(lambda: connection.submit(job, trusted, self.gpus), AWAY_LIMIT_S)
             while (state := retry_unreachable(lambda: connection.poll(job.id), AWAY_LIMIT_S)[0]) == "running":
                 if job.is_cancelled:
                     retry_unreachable(lambda: connection.cancel(job.id), AWAY_LIMIT_S)
@@ -624,9 +628,3 @@ class SshSlot(Slot):
         with self.connection, contextlib.suppress(LoopError):
             limit_s = 0.0 if self.trouble else REMOVE_LIMIT_S
             retry_unreachable(lambda: self.connection.remove(*self.stale_jobs), limit_s)
-
-
-def trusted_hashes(job: JobFolder) -> tuple[str, ...]:
-    """Hashes of the definitions of all targets among a job's input files: its user trusts them."""
-    manifests = [job.path / job_files.SOURCES / name for name in job.task.files if Path(name).name == MANIFEST]
-    return tuple(definition_hash(Project(path.parent, path.parent, bundled=False)) for path in manifests)
