@@ -149,8 +149,8 @@ def _bring_back(
     try:
         if state != "gone":
             if sent.root:
-                bundle_branches = partial(connection.run_script, ssh.BUNDLE_SCRIPT, ID=folder.id, TREE=sent.tree)
-                retry_unreachable(bundle_branches, GIVE_UP_S)
+                bundle_branches = partial(connection.run_script, ssh.BUNDLE_SCRIPT)
+                retry_unreachable(lambda: bundle_branches(ID=folder.id, TREE=sent.tree), GIVE_UP_S)
             retry_unreachable(lambda: connection.fetch_results(folder, past=past), GIVE_UP_S)
             if code is not None:  # A lost job has no manifest to compare its files with.
                 folder.verify_results(past)
