@@ -11,6 +11,7 @@ import re
 import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -105,12 +106,17 @@ def _print_output(folder: JobFolder, sent: SentJob, connection: Connection, scre
         remark_once(f"{reason}; the job goes on there, and so does this command")
 
     def poll() -> JobState:
-        """The answer of `poll`. Also fetches what the job printed until then."""
+        """The answer of `poll`. Also fetches what the job printed until then, and was not fetched before."""
         state, code = connection.poll(folder.id)
         if state != "gone":
-            connection.fetch_output(folder)
+            source = f"{ssh.LOOP_FOLDER}/jobs/{folder.id}"
+            connection.fetch(source, folder.path, STDOUT, STDERR, only_new_bytes=True)
         return state, code
 
+    home_there = f"{sent.home}/{ssh.LOOP_FOLDER}"
+    local_paths = {f"{home_there}/jobs/{folder.id}/{job_files.SESSIONS}": sent.sessions}  # By remote path.
+    if sent.root:
+        local_paths[f"{home_there}/trees/{sent.tree}"] = sent.root
     with (folder.path / STDERR).open("a+b") as errors, (folder.path / STDOUT).open("a+b") as output:
         for file in (errors, output):
             file.seek(0)
@@ -122,7 +128,10 @@ def _print_output(folder: JobFolder, sent: SentJob, connection: Connection, scre
                     if state == "running" and not line.endswith(b"\n"):
                         file.seek(-len(line), os.SEEK_CUR)  # It has not ended yet.
                         break
-                    show(sent.make_local(line.decode(errors="replace").removesuffix("\n"), folder.id))
+                    text = line.decode(errors="replace").removesuffix("\n")
+                    for remote_path, local_path in local_paths.items():
+                        text = text.replace(remote_path, local_path)
+                    show(text)
             if state != "running":
                 return state, code
             time.sleep(POLL_S)
@@ -140,7 +149,8 @@ def _bring_back(
     try:
         if state != "gone":
             if sent.root:
-                retry_unreachable(lambda: connection.bundle_branches(folder.id, sent.tree), GIVE_UP_S)
+                bundle_branches = partial(connection.run_script, ssh.BUNDLE_SCRIPT)
+                retry_unreachable(lambda: bundle_branches(ID=folder.id, TREE=sent.tree), GIVE_UP_S)
             retry_unreachable(lambda: connection.fetch_results(folder, past=past), GIVE_UP_S)
             if code is not None:  # A lost job has no manifest to compare its files with.
                 folder.verify_results(past)

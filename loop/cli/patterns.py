@@ -88,10 +88,9 @@ def list_patterns(words: Sequence[str], target: Path | None, screen: Screen) -> 
             parts += [failure.text for failure in recent_failures if failure.pattern == name]
             parts += [f"{step.id} {step.title} {step.action} {step.mend or ''}" for step in pattern.steps]
             texts[name] = " ".join([*parts, *(evidence.note for evidence in pattern.evidence)])
-        terms = query_terms(" ".join(words))
-        names, matched_count = search(terms, texts)
-        if names and matched_count < len(terms):
-            screen.say(f"no pattern has all of these words; with {matched_count} of {len(terms)}:")
+        names, matched_count, term_count = search(" ".join(words), texts)
+        if names and matched_count < term_count:
+            screen.say(f"no pattern has all of these words; with {matched_count} of {term_count}:")
     rows = []
     for pattern in (patterns[name] for name in names):
         values = {name: getattr(pattern, name) for name in PatternRow.model_fields}
@@ -239,18 +238,14 @@ def write_schemas() -> list[Path]:
     return paths
 
 
-def query_terms(query: str) -> list[str]:
-    """The words of a query that count, each once, in small letters."""
-    words = list(dict.fromkeys(WORD.findall(query.lower())))
-    return [word for word in words if len(word) >= SHORTEST_WORD] or words
-
-
-def search(terms: Sequence[str], texts: Mapping[str, str]) -> tuple[list[str], int]:
-    """Names of the entries with the most of `terms` (see `query_terms`), and how many each has.
-    `texts`: name to an entry's text. A term also matches the beginning of a longer word."""
+def search(query: str, texts: Mapping[str, str]) -> tuple[list[str], int, int]:
+    """Names of the entries with most words of a query, how many each has, and how many words of it count.
+    `texts`: name to an entry's text. A word also matches the beginning of a longer one."""
+    terms = list(dict.fromkeys(WORD.findall(query.lower())))
+    terms = [term for term in terms if len(term) >= SHORTEST_WORD] or terms
     count_by_name: dict[str, int] = {}
     for name, text in texts.items():
         words = WORD.findall(text.lower())
         count_by_name[name] = sum(any(word.startswith(term) for word in words) for term in terms)
     most = max(count_by_name.values(), default=0)
-    return [name for name, count in count_by_name.items() if most and count == most], most
+    return [name for name, count in count_by_name.items() if most and count == most], most, len(terms)

@@ -6,7 +6,7 @@ And `loop kernels ...`, `loop doctor` and `loop run step`, which run actions wit
 import contextlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -179,11 +179,6 @@ class ChosenVariants:
     variants: tuple[str, ...]
     emulated: tuple[str, ...] = ()
 
-    def plan_parameters(self, request: BenchRequest) -> dict[str, bool | int | float | str]:
-        """Values that a step's `when` reads as `plan.*`."""
-        sanitized = request.sanitize and self.device == "cuda"
-        return {"variants": bool(self.variants), "emulated": bool(self.emulated), "sanitized": sanitized}
-
 
 class BenchAnswer(Printed):
     """What these commands print with `--json`: the steps, and their common status."""
@@ -213,6 +208,9 @@ def run_bench(request: BenchRequest, screen: Screen) -> tuple[BenchAnswer, int]:
     setting = settings.with_stated_workloads(setting, [*request.workloads, *request.checks])
     project, target = setting.project, setting.target
     chosen, checks = choose_device_and_variants(request, target), tuple(request.checks)
+    # Values that a step's `when` reads as `plan.*`.
+    parameters = {"variants": bool(chosen.variants), "emulated": bool(chosen.emulated)}
+    parameters["sanitized"] = request.sanitize and chosen.device == "cuda"
     if request.sanitize and chosen.device == "cpu" and chosen.variants:
         reason = "they look at CUDA variants, on a GPU or under the emulator"
         remark_once(f"not exercised: sanitizers of {', '.join(chosen.variants)}: {reason}")
@@ -221,7 +219,7 @@ def run_bench(request: BenchRequest, screen: Screen) -> tuple[BenchAnswer, int]:
     elif request.subcommand == "step":
         pattern = step_pattern(request)
     else:
-        pattern = bench_pattern(request, target, chosen)
+        pattern = bench_pattern(request, target, parameters)
     if request.subcommand == "verify" and not request.workloads:
         checks = tuple(target.workloads)
     # Here, so that a mistyped name is refused before anybody is asked.
@@ -234,7 +232,7 @@ def run_bench(request: BenchRequest, screen: Screen) -> tuple[BenchAnswer, int]:
         workloads=settings.choose_sets(request.workloads, target),
         checks=checks,
         budget=TimeBudget(minutes=pattern.estimate.minutes),
-        parameters=chosen.plan_parameters(request),
+        parameters={**parameters},
     )
     planned = PlannedPattern(pattern=pattern, planned=True, seconds=60, evidence="prior")
 
@@ -289,9 +287,9 @@ def choose_device_and_variants(request: BenchRequest, target: Target) -> ChosenV
     return ChosenVariants(device, variants)
 
 
-def bench_pattern(request: BenchRequest, target: Target, chosen: ChosenVariants) -> Pattern:
-    """The shipped pattern of a command, with the user's options, without steps that have nothing to do. Raises
-    UsageError for a GPU that is not among the target's `devices`."""
+def bench_pattern(request: BenchRequest, target: Target, parameters: Mapping[str, bool]) -> Pattern:
+    """The shipped pattern of a command, with the user's options, without steps that have nothing to do.
+    `parameters`: of its plan. Raises UsageError for a GPU that is not among the target's `devices`."""
     pattern = read_file(shipped("patterns") / "bench" / f"{request.subcommand}.yaml", Pattern).value
     verify_arguments: dict[str, Any] = {"others_s": 0}  # Skip the sets that the command does not name.
     if request.first_failure_only:
@@ -304,7 +302,7 @@ def bench_pattern(request: BenchRequest, target: Target, chosen: ChosenVariants)
     arguments_by_step = {"verify": verify_arguments, "measure": {"rounds": request.rounds}}
     arguments_by_step["resources"] = {"device": request.gpu}
     # What the results will be is not known yet: keep every step that may be needed.
-    names_in_when = {"plan": chosen.plan_parameters(request), "passed": True, "session": {"wrong": True}}
+    names_in_when = {"plan": parameters, "passed": True, "session": {"wrong": True}}
     steps = []
     for step in pattern.steps:
         if step.when is None or Expression.parse(step.when).evaluate_bool(names_in_when):

@@ -137,12 +137,13 @@ class Status(Printed):
             sections.append(Section(f"{waiting.id} waits", reason_and_command))
         if not sections:
             sections = [Section("Nothing runs, nothing waits", (f"as of {say.day(self.at)}",))]
+        proposal = Section("Next", (self.no_milestone,))
         if self.milestone is not None:
-            sections.append(self.milestone.correctness)
+            correctness, proposal = self.milestone.sections
+            sections.append(correctness)
         sections.append(Section("To look at", self.left))
         cost = f"{say.count(self.sessions, 'session')}, {say.usd(self.usd)} in all; the last: {self.last}"
-        sections.append(Section("Money", (cost,)))
-        sections.append(self.milestone.section if self.milestone else Section("Next", (self.no_milestone,)))
+        sections += [Section("Money", (cost,)), proposal]
         print_sections(sections, screen)
 
 

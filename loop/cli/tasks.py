@@ -61,7 +61,7 @@ class TaskRequest:
     path: Path
     evaluator: Path | None = None
     evaluator_python: str | None = None
-    limit_minutes: float = LIMIT_S / 60
+    limit_minutes: float = LIMIT_S / 60  # That the format's evaluator may take for one answer.
     format_name: str | None = None
     device: str = "auto"
     threads: int | None = None
@@ -70,18 +70,14 @@ class TaskRequest:
     measure: bool = False
     controls: Sequence[str] = ()
 
-    @property
-    def limit_s(self) -> float:
-        """Seconds that the format's evaluator may take for one answer."""
-        return self.limit_minutes * 60
-
     def ask_evaluator(self, task: ForeignTask, answer: Path, cases: int | None = None) -> Verdict:
         """The verdict of the format's evaluator on an answer; `not available` without the GPU or checkout that it
         needs. `cases`: most cases to judge, in FlashInfer Trace; None: all. Raises UsageError if the checkout does
         not exist."""
         checkout = self.evaluator.absolute() if self.evaluator else None
         python, has_gpu = self.evaluator_python or sys.executable, bool(detect_gpus().usable)
-        terms = ForeignAnswer(task, answer.absolute(), checkout, python, has_gpu, self.limit_s, cases)
+        limit_s = 60 * self.limit_minutes
+        terms = ForeignAnswer(task, answer.absolute(), checkout, python, has_gpu, limit_s, cases)
         verdict: Verdict = run_to_end(run_evaluator(terms))
         return verdict
 
@@ -404,7 +400,7 @@ class Audit:
             workloads = expand_sets(target, target.workloads, target.dtypes[self.device])
             chosen = spread_evenly(workloads, MOST_CASES)
             cases = [{"name": each.name, "given": {**each.sizes, **each.attributes}} for each in chosen]
-        functions: dict[str, str] = {}
+        functions, limit_s = dict[str, str](), 60 * self.request.limit_minutes
         for name in names:
             if isinstance(variant := target.variants[name], PythonVariant):
                 functions[name] = f"{variant.module}:{variant.function}"
@@ -426,10 +422,10 @@ class Audit:
             "strict": task.format == flashinfer.SOL,
             "finite": task.format in (flashinfer.SOL, flashinfer.TRACE),
             "nan": task.format == gpumode.NAME,
-            "limit_s": self.request.limit_s,
+            "limit_s": limit_s,
             "answers": functions,
         }
-        limit_s, program = self.request.limit_s * max(len(names), 1), "loop.workers.stated"
+        limit_s, program = limit_s * max(len(names), 1), "loop.workers.stated"
         try:
             text = run_untimed(program, json.dumps(terms), limit_s=limit_s, device=self.device)
         except WorkFailed as error:

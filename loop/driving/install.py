@@ -52,11 +52,6 @@ def skill_text() -> str:
     )
 
 
-def agents_section(skill_path: Path) -> str:
-    """The section of AGENTS.md. `skill_path`: the skill, relative to AGENTS.md."""
-    return TEMPLATES.get_template("AGENTS.md.j2").render(skill=Markdown(skill_path.as_posix()))
-
-
 SKILL_PATHS = (Path(".agents/skills/loop/SKILL.md"), Path(".claude/skills/loop/SKILL.md"))
 """Where clients look for skills: most in the first place, Claude Code in the second."""
 AGENTS_PATH = Path("AGENTS.md")
@@ -95,7 +90,8 @@ def install(folder: Path | None, screen: Screen, *, yes: bool, as_json: bool) ->
         if path in SKILL_PATHS and old_texts[path] and BEGIN not in old_texts[path]:
             raise UsageError(f"{here / path}: it is not loop's, and stays", hint="move it away")
     new_texts = {path: skill_text() for path in SKILL_PATHS}
-    page, section = old_texts[AGENTS_PATH], agents_section(SKILL_PATHS[0])
+    template, skill_link = TEMPLATES.get_template("AGENTS.md.j2"), Markdown(SKILL_PATHS[0].as_posix())
+    page, section = old_texts[AGENTS_PATH], template.render(skill=skill_link)
     above, begin, remainder = page.partition(BEGIN)
     _, end, below = remainder.partition(END)
     if begin and not end:

@@ -238,11 +238,8 @@ class Tool:
         return self.command.command_line({**arguments, "events" if has_events else "json": True})
 
 
-def tools() -> dict[str, Tool]:
-    """All tools by name: the commands that are marked for agents (`mcp`), and those that only agents have."""
-    return {tool.name: tool for tool in map(Tool, (*ALL, *TOOL_COMMANDS)) if tool.command.mcp}
-
-
+TOOLS = {tool.name: tool for tool in map(Tool, (*ALL, *TOOL_COMMANDS)) if tool.command.mcp}
+"""All tools by name: the commands that are marked for agents (`mcp`), and those that only agents have."""
 INSTRUCTIONS = """\
 loop judges changes to GPU and CPU kernels: correctness first, then speed with evidence.
 Start with `status`, or `targets_inspect` and `kernels_list` for a target that you do not know.
@@ -266,12 +263,12 @@ async def wait_and_report(job: JobFolder, limit_s: float, ctx: Any) -> dict[str,
 
 def new_server() -> Server[Any]:
     """The MCP server, not yet connected."""
-    all_tools, read_lock = tools(), anyio.Lock()
+    read_lock = anyio.Lock()
 
     async def list_tools(ctx: Any, params: Any) -> types.ListToolsResult:
         """All tools with their schemas and hints (read-only, destructive). None acts beyond this machine."""
         described = []
-        for tool in all_tools.values():
+        for tool in TOOLS.values():
             effect = tool.command.mcp
             fields = {"title": tool.command.summary.rstrip("."), "description": tool.command.help}
             schema = tool.arguments.model_json_schema(schema_generator=Untitled)
@@ -286,11 +283,11 @@ def new_server() -> Server[Any]:
         error becomes a result with `is_error`, a code and what to do next."""
         command_text = "loop"
         try:
-            if params.name not in all_tools:
-                names = f"there are {', '.join(all_tools)}; the rest is for a person: loop --help"
-                hint = did_you_mean(params.name, list(all_tools)) or names
+            if params.name not in TOOLS:
+                names = f"there are {', '.join(TOOLS)}; the rest is for a person: loop --help"
+                hint = did_you_mean(params.name, list(TOOLS)) or names
                 raise UsageError(f"there is no tool {params.name!r}", hint=hint)
-            tool = all_tools[params.name]
+            tool = TOOLS[params.name]
             command_text = f"loop {tool.command.words}"
             values = tool.check_arguments(params.arguments or {})
             if tool.command.mcp == "starts":

@@ -46,7 +46,7 @@ from loop.steps.context import (
     dependency_hash,
     reuse_result,
 )
-from loop.steps.spread import Part, output_of_job, run_jobs
+from loop.steps.spread import Part, result_of_job, run_jobs
 from loop.store import sessions
 from loop.store.sessions import earlier_sessions
 from loop.workers.bench import UNJUDGED_HINT, Bench, Fitting, Side, fit_workloads
@@ -286,7 +286,7 @@ def verify(context: Context, arguments: VerifyTerms) -> RunningAction[VerifyOutp
             job_arguments = arguments.model_copy(update={"only": only if count > 1 else ()})
             parts.append(Part(title, job_arguments, names, plan.workloads, plan.checks))
         jobs = yield from run_jobs(context, "kernel.verify_share", parts)
-        shares = [output_of_job(job, ShareOutput) for job in jobs]
+        shares = [result_of_job(job, ShareOutput).output for job in jobs]
     else:
         shares = [(yield from _verify_share(context, sides, arguments))]
     output = conclude_verification(context, shares, sides, all_workloads, failures)

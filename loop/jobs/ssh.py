@@ -197,6 +197,10 @@ class Connection:
         self.ssh_command = shlex.join(["ssh", *port, host.ssh_address])
         """The command with which a person reaches this machine, such as `ssh -p 2222 me@there`."""
         self._check_hint = f"look whether it runs: {self.ssh_command} true"
+        self.python = shlex.quote(host.python)
+        """The interpreter of `hosts.yaml`, quoted for a shell; `~` means the home there."""
+        if host.python.startswith("~/"):
+            self.python = f'"$HOME"/{shlex.quote(host.python[2:])}'
 
     def __enter__(self) -> Self:
         return self
@@ -343,18 +347,9 @@ class Connection:
             raise Unreachable(f"the answer of {self.name} is damaged", self._check_hint)
         return ("ended", int(match["rc"])) if match["rc"] else (match["state"], None)
 
-    def fetch_output(self, folder: JobFolder) -> None:
-        """Append what a job has printed since the last call to its `stdout` and `stderr` here."""
-        source, streams = f"{LOOP_FOLDER}/jobs/{folder.id}", (job_files.STDOUT, job_files.STDERR)
-        self.fetch(source, folder.path, *streams, only_new_bytes=True)
-
     def cancel(self, job: str) -> None:
         """Ask a job to end, as Ctrl-C does."""
         self.run_script(f"[ ! -d jobs/{job} ] || touch jobs/{job}/{job_files.CANCEL} || exit 1")
-
-    def bundle_branches(self, job: str, tree: str) -> None:
-        """Write the session branches of a project to a git bundle next to the job's results."""
-        self.run_script(BUNDLE_SCRIPT, ID=job, TREE=tree)
 
     def fetch_results(self, folder: JobFolder, *more_files: str, past: Sequence[str] = ()) -> None:
         """Fetch a job's results and `more_files`, without the sessions in `past`, which were sent from here. Also
@@ -414,17 +409,11 @@ def hash_package(files: Mapping[str, Path]) -> str:
 
 def ask_facts(connection: Connection) -> dict[str, str]:
     """Name in `FACTS_SCRIPT`, such as `nvcc`, to text; empty for a missing tool. Raises as `run_script`."""
-    python = _quote_python(connection)
-    lines = connection.run_script(FACTS_SCRIPT, limit_s=120, OURS=PYTHON, MADEBY=MADE_BY, PYTHON=python)
+    values = {"OURS": PYTHON, "MADEBY": MADE_BY, "PYTHON": connection.python}
+    lines = connection.run_script(FACTS_SCRIPT, limit_s=120, **values)
     names = re.findall(r"^say (\w+)", FACTS_SCRIPT, re.MULTILINE)
     pairs = (line.split("=", 1) for line in lines if "=" in line)
     return {**dict.fromkeys(names, ""), **dict(pairs)}
-
-
-def _quote_python(connection: Connection) -> str:
-    """The interpreter of `hosts.yaml`, quoted for a shell; `~` means the home there."""
-    path = connection.host.python
-    return f'"$HOME"/{shlex.quote(path[2:])}' if path.startswith("~/") else shlex.quote(path)
 
 
 def list_lacks(connection: Connection, facts: Mapping[str, str]) -> list[str]:
@@ -493,7 +482,7 @@ def install(connection: Connection, facts: Mapping[str, str]) -> None:
     if not facts["gpus"] and not facts["torch"]:  # Without a GPU, pip's torch would be too large.
         index = "--extra-index-url https://download.pytorch.org/whl/cpu"
     needs = shlex.join(requirement for requirement in requirements if "extra ==" not in requirement)
-    values = {"INDEX": index, "NEEDS": needs, "DIGEST": hash_package(files), "PYTHON": _quote_python(connection)}
+    values = {"INDEX": index, "NEEDS": needs, "DIGEST": hash_package(files), "PYTHON": connection.python}
     try:
         connection.run_script(INSTALL_SCRIPT, limit_s=COPY_LIMIT_S, **values)
     except WorkFailed as error:
@@ -525,12 +514,6 @@ class SentJob(Model):
     """False if more jobs of the same command follow, as after `kernels check`."""
     keep_host: bool = False
     """True: the machine goes on running after the job."""
-
-    def make_local(self, text: str, job: str) -> str:
-        """A line that a job printed there, with local paths in place of remote ones. `job`: id of the job."""
-        home_there = f"{self.home}/{LOOP_FOLDER}"
-        text = text.replace(f"{home_there}/jobs/{job}/{job_files.SESSIONS}", self.sessions)
-        return text.replace(f"{home_there}/trees/{self.tree}", self.root) if self.root else text
 
 
 def read_sent(folder: JobFolder) -> SentJob | None:
@@ -620,7 +603,11 @@ class SshSlot(Slot):
         try:
             retry_unreachable(lambda: connection.remove(*self.stale_jobs), AWAY_LIMIT_S)
             self.stale_jobs = {job.id}
-            retry_unreachable(lambda: connection.submit(job, trusted_hashes(job), self.gpus), AWAY_LIMIT_S)
+            manifests = [name for name in job.task.files if Path(name).name == MANIFEST]
+            folders = [(job.path / job_files.SOURCES / name).parent for name in manifests]
+            projects = [Project(folder, folder, bundled=False) for folder in folders]
+            trusted = tuple(map(definition_hash, projects))  # The job's user trusts these targets.
+            retry_unreachable(lambda: connection.submit(job, trusted, self.gpus), AWAY_LIMIT_S)
             while (state := retry_unreachable(lambda: connection.poll(job.id), AWAY_LIMIT_S)[0]) == "running":
                 if job.is_cancelled:
                     retry_unreachable(lambda: connection.cancel(job.id), AWAY_LIMIT_S)
@@ -641,9 +628,3 @@ class SshSlot(Slot):
         with self.connection, contextlib.suppress(LoopError):
             limit_s = 0.0 if self.trouble else REMOVE_LIMIT_S
             retry_unreachable(lambda: self.connection.remove(*self.stale_jobs), limit_s)
-
-
-def trusted_hashes(job: JobFolder) -> tuple[str, ...]:
-    """Hashes of the definitions of all targets among a job's input files: its user trusts them."""
-    manifests = [job.path / job_files.SOURCES / name for name in job.task.files if Path(name).name == MANIFEST]
-    return tuple(definition_hash(Project(path.parent, path.parent, bundled=False)) for path in manifests)

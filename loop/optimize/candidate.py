@@ -24,7 +24,7 @@ from loop.optimize.session_changes import SessionChanges, change_at_hand, edited
 from loop.profile import actions as profile
 from loop.repository.worktree import holds_uncommitted, root_of
 from loop.steps.context import Context, NoArguments, Result, RunningAction
-from loop.steps.spread import output_of_job, samples_of
+from loop.steps.spread import result_of_job
 from loop.timing import against_known_good
 
 KEPT_PATCH = "kept.patch"  # All kept changes of a session as one patch, relative to the original checkout.
@@ -89,7 +89,7 @@ def compare(context: Context, arguments: against_known_good.CompareTerms) -> Run
     if task.campaign.executor and brief is not None and brief.tuning is None:
         number = at_hand.brief_output.candidate or number
         jobs = yield from comparisons.compare_in_jobs(context, at_hand.tree, {number: None}, arguments)
-        result = Result(output_of_job(jobs[number], against_known_good.CompareOutput), samples_of(jobs[number]))
+        result = result_of_job(jobs[number], against_known_good.CompareOutput)
         return _as_judgement(result, jobs=(jobs[number].run_record,))
     remaining_s = sum_spending(context).remaining_s(task.campaign, task.usd_per_hour)
     changed = {"candidate": number, "more_s": min(arguments.more_s, remaining_s)}

@@ -43,7 +43,7 @@ from loop.optimize.session_changes import INCUMBENT, SessionChanges
 from loop.report import format as say
 from loop.repository.worktree import Worktree, export_commit
 from loop.steps.context import Context, NoArguments, Result, RunningAction
-from loop.steps.spread import Part, output_of_job, run_jobs
+from loop.steps.spread import Part, result_of_job, run_jobs
 from loop.timing import samples, schedule
 from loop.timing.against_known_good import CompareOutput, CompareTerms, compare_ready
 from loop.timing.readiness import ReadyVariants, hold_device
@@ -301,7 +301,7 @@ def compare_beforehand(
     gain_by_number, not_faster = dict[int, float](), set[int]()
     for number, job in jobs.items():
         with suppress(WorkFailed, ValidationError, RuntimeError):
-            output = output_of_job(job, CompareOutput)
+            output = result_of_job(job, CompareOutput).output
             outcome, _, gain = decide_on_change(None, output.verdicts, least_gain)
             if gain is not None:
                 gain_by_number[number] = gain

@@ -147,16 +147,11 @@ def sentences_on_untested(
     return lines
 
 
-def make_view(setting: Setting, record: SessionRecord, folder: SessionFolder) -> page.View:
-    """All data of a report: the record, its steps, and earlier failures."""
-    history = FailureHistory(setting.project, record.head)
-    return page.View(record, folder.finished(), history.describe_failures)
-
-
 def render(setting: Setting, record: SessionRecord, folder: SessionFolder) -> tuple[str, tuple[Figure, ...]]:
     """The report of a session as Markdown, and its figures."""
     templates = setting.project.definitions_folder("templates") or shipped("templates")
-    return page.render_session(templates, make_view(setting, record, folder))
+    history = FailureHistory(setting.project, record.head)
+    return page.render_session(templates, page.View(record, folder.finished(), history.describe_failures))
 
 
 def print_outcome(
@@ -216,14 +211,15 @@ def outcome_as_json(setting: Setting, record: SessionRecord, folder: SessionFold
     steps, values = latest_attempts(finished), {**vars(head), **vars(record)}
     output = read_output(steps[-1], BriefOutput) if steps and steps[-1].status == "paused" else None
     brief_page = brief_path(folder.path / CHANGES, output.brief) if output and output.brief else None
-    folds = page.sections_by_fold(make_view(setting, record, folder))
+    history = FailureHistory(setting.project, head)
+    folds = page.sections_by_fold(page.View(record, finished, history.describe_failures))
     exported = ExportedSession(
         **{name: values[name] for name in ExportedSession.model_fields if name in values},
         report=str(folder.report),
         waiting_for=pending_user_task(finished),
         brief=str(brief_page.with_suffix(".json")) if brief_page else "",
         steps=steps,
-        failures=FailureHistory(setting.project, head).describe_failed_steps(finished),
+        failures=history.describe_failed_steps(finished),
         diagnoses=page.make_diagnoses(head, finished),
         changes=changes_json(finished),
         cost=record.bill,

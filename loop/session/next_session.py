@@ -72,25 +72,21 @@ class NextSession(Printed):
     """Other proposals, the most urgent first."""
 
     @property
-    def correctness(self) -> Section:
-        """A section on wrong variants, and on variants that no session judged."""
-        lines = [*self.wrong, *([self.unjudged] if self.unjudged else [])]
-        title = "Wrong" if self.wrong else "Not judged" if lines else "Outputs"
-        return Section(title, tuple(lines) or (next_plan.ALL_RIGHT,))
-
-    @property
-    def section(self) -> Section:
-        """The proposed next session, and further ideas."""
+    def sections(self) -> tuple[Section, Section]:
+        """Wrong variants and those that no session judged; then the proposed next session, and further ideas."""
+        problems = [*self.wrong, *([self.unjudged] if self.unjudged else [])]
+        title = "Wrong" if self.wrong else "Not judged" if problems else "Outputs"
+        correctness = Section(title, tuple(problems) or (next_plan.ALL_RIGHT,))
         lines = [f"why: {reason}" for reason in self.why]
         lines += [f"chain: {', '.join(self.chain)}", f"expected: {self.expected}"]
         lines.append(f"run it: {self.command}")
         ideas = self.others[:MOST_IDEAS]
         lines += [f"also: {idea.objective} (plan {idea.plan}): {idea.why[0]}" for idea in ideas]
-        return Section(f"Next: {self.objective}", tuple(lines))
+        return correctness, Section(f"Next: {self.objective}", tuple(lines))
 
     def show(self, screen: Screen) -> None:
         """Print what is wrong, and the proposal."""
-        print_sections([self.correctness, self.section], screen)
+        print_sections(self.sections, screen)
 
 
 def propose_next(

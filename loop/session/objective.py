@@ -3,7 +3,7 @@
 import ast
 import math
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import geometric_mean
 from typing import Any
 
@@ -54,14 +54,6 @@ def compute_session_values(
 
 FINDING_NAMES = frozenset(("right", "wrong", "slower", "undecided", "unexplained", "gain", "best.ratio"))
 """Names of findings that `success` and `stop_if` may read, next to `<variant>.ratio` and `session.*`."""
-
-
-def readable_finding_names(variants: Collection[str]) -> set[str]:
-    """Names of findings that expressions may read: `FINDING_NAMES`, and `ratio` and `right` of each variant that
-    is not named like another value."""
-    other_names = {"session", "plan", "target", "device", *(name.partition(".")[0] for name in FINDING_NAMES)}
-    own_names = set(variants) - other_names
-    return {*FINDING_NAMES, *(f"{name}.{finding}" for name in own_names for finding in ("ratio", "right"))}
 
 
 def findings_of(finished: Sequence[Finished], variants: Sequence[str]) -> dict[str, object]:
@@ -124,7 +116,7 @@ def judge_objective(
     success = head.plan.plan.success
     if success is None:
         return None
-    missed = failing_parts(Expression.parse(success), _readable_values(head, finished, session_values))
+    missed = failing_parts(Expression.parse(success), readable_values(head, finished, session_values))
     is_judged = is_anything_judged(finished) or not needs_judged_variant(head)
     clear = [verdict for verdict in learnings.session_verdicts(finished) if verdict.verdict != "inconclusive"]
     compared = {verdict.variant for verdict in clear if verdict.against == "known_good"}
@@ -134,14 +126,6 @@ def judge_objective(
     return Reached(success=success, missed=missed, judged=is_judged, uncompared=uncompared)
 
 
-def is_stop_reached(head: SessionHead, finished: Sequence[Finished], session_values: Mapping[str, object]) -> bool:
-    """Whether the plan's `stop_if` is true; False while a value that it reads is not known."""
-    stop_if = head.plan.plan.stop_if
-    if stop_if is None:
-        return False
-    return not failing_parts(Expression.parse(stop_if), _readable_values(head, finished, session_values))
-
-
 def needs_judged_variant(head: SessionHead) -> bool:
     """Whether the plan's `success` reads a finding, so that it needs a judged variant."""
     success, variants = head.plan.plan.success, (*head.variants, *head.emulated)
@@ -149,7 +133,7 @@ def needs_judged_variant(head: SessionHead) -> bool:
     return any(name in FINDING_NAMES or name.partition(".")[0] in variants for name in names)
 
 
-def _readable_values(
+def readable_values(
     head: SessionHead, finished: Sequence[Finished], session_values: Mapping[str, object]
 ) -> dict[str, object]:
     """All values that `success` and `stop_if` may read."""

@@ -30,7 +30,7 @@ from loop.report import format as say
 from loop.report.screen import Screen
 from loop.repository.worktree import read_revision
 from loop.session.drive import SessionLimits
-from loop.session.objective import goal_text, readable_finding_names
+from loop.session.objective import FINDING_NAMES, goal_text
 from loop.steps.setting import Setting, choose_device, choose_emulated, choose_threads, choose_variants
 
 SESSION_NAMES = {
@@ -79,7 +79,11 @@ def check_plan(
             place, hint = ("patterns", index), name_hint(listed_name, patterns)
             complaints.append(complain(document, place, "the name of a pattern", repr(listed_name), hint))
     readable_always = {"target", "device", *(f"plan.{name}" for name in plan.parameters)}
-    readable_after_steps = {*readable_always, *SESSION_NAMES, *readable_finding_names(variants)}
+    # A variant that is named like another value has no findings of its own.
+    other_names = {"session", "plan", "target", "device", *(name.partition(".")[0] for name in FINDING_NAMES)}
+    variant_names = set(variants) - other_names
+    variant_findings = {f"{name}.{finding}" for name in variant_names for finding in ("ratio", "right")}
+    readable_after_steps = {*readable_always, *SESSION_NAMES, *FINDING_NAMES, *variant_findings}
     # Before the first step:
     machine_names = [f"machine.{name}" for name in Machine.model_fields]
     revision_names = [f"revision.{name}" for name in Revision.model_fields]
@@ -217,17 +221,16 @@ def make_head(request: SessionRequest, setting: Setting, resolved: ResolvedPlan)
     )
 
 
-def has_change_step(head: SessionHead) -> bool:
-    """Whether a step of the session asks for a code change."""
+def refuse_changes(head: SessionHead, target: Target, folder: Path, named_target: Path | None) -> None:
+    """Raise UsageError for code changes of a target that nobody named, and for a campaign that never calls its
+    proposer, or that has no file which it may edit. `named_target`: as the user gave it."""
     steps = (step for planned in head.plan.patterns for step in planned.pattern.steps)
-    return any(step.action in BriefOutput.actions for step in steps)
-
-
-def refuse_campaign(head: SessionHead, target: Target, folder: Path) -> None:
-    """Raise UsageError for a campaign that never calls its proposer, or that has no file which it may edit."""
+    asks_for_change = any(step.action in BriefOutput.actions for step in steps)
+    if asks_for_change and read_sender() is None:  # With `--on`, the sending machine has checked this.
+        definitions.require_named_target(named_target, Path.cwd(), "change")
     if not head.campaign.is_unattended:
         return
-    if not has_change_step(head):
+    if not asks_for_change:
         raise UsageError(
             f"plan {head.plan.plan.name} asks for no change: {head.campaign.proposer!r} would never be called",
             hint="leave out --plan, or give its pattern a step `change.brief`: loop patterns show tuning",

@@ -404,17 +404,13 @@ def sections_by_fold(view: View) -> Iterator[tuple[str, Section]]:
             yield from ((name, section) for section in make_sections(view) if section)
 
 
-def correctness_sections(view: View) -> Iterator[Section]:
-    """The checks of each variant against the float64 reference."""
-    has_verified_change = changing.has_change(view.finished, "verified")
-    note_if_empty = "Only changes were verified." if has_verified_change else "Nothing was verified."
-    return findings.correctness_sections(view.finished, note_if_empty)
-
-
-def speed_sections(view: View) -> Iterator[Section]:
-    """Every timed variant against the baseline, and how it was timed; or why nothing was timed. Then each
-    variant against its known-good build."""
+def verdict_sections(view: View) -> Iterator[Section]:
+    """The checks of each variant against the float64 reference. Every timed variant against the baseline, and how
+    it was timed; or why nothing was timed. Then each variant against its known-good build."""
     finished, baseline = view.finished, view.head.baseline
+    has_verified_change = changing.has_change(finished, "verified")
+    note_if_empty = "Only changes were verified." if has_verified_change else "Nothing was verified."
+    yield from findings.correctness_sections(finished, note_if_empty)
     roof = findings.find_roof(view.profiles)
     tables = list(findings.speed_sections(view.record.verdicts, finished, baseline, roof))
     yield from tables or [Section(f"Speed against {baseline}", note=_why_not_timed(finished))]
@@ -607,8 +603,7 @@ def origin_sections(view: View) -> Iterator[Section]:
 
 FOLDS: dict[str, tuple[Callable[[View], Iterable[Section]], ...]] = {
     "Evidence": (
-        correctness_sections,
-        speed_sections,
+        verdict_sections,
         lambda view: findings.sections(view.finished),
         lambda view: changing.sections(view.finished),
     ),
@@ -642,25 +637,21 @@ def markdown_summary(
     if link and not _LINK.fullmatch(link):
         raise UsageError(f"--link {shortened(link, 60)}: expected a web address", hint="--link https://...")
     summary, target = first_screen(record, finished), record.head.target
-    headline = without_mentions(escape_prose(summary.headline))
     # A CI workflow searches for this mark to update its earlier comment: `<!-- loop: my-kernel -->`.
     comment_mark = f"<!-- loop: {re.sub(r'[^A-Za-z0-9._]+', '-', target)[:80].strip('-')} -->"
     title = escape_prose(f"`{target}` on {record.head.device_text}")
-    begin = f"{comment_mark}\n### {title}\n\n**{headline}**\n"
+    headline = f"**{escape_prose(summary.headline)}**\n"
     whole_report = inline_code(record.head.report_command) + (f", or [here](<{link}>)" if link else "")
     end = f"\nThe whole report: {whole_report}.\n"
     step_sections = failed_step_sections(View(record, finished))
     sections = [*summary.sections[:FIRST_SECTIONS], *step_sections, *summary.sections[FIRST_SECTIONS:]]
     note = ""
-    for size in SUMMARY_SIZES:
-        body = without_mentions(sections_as_markdown(sections, size))
-        text = f"{begin}\n{body}\n{note}{end}"
+    for size in (*SUMMARY_SIZES, None):  # None: the headline alone.
+        body = f"\n{sections_as_markdown(sections, size)}\n" if size else ""
+        # `@name` and `#12` are split, so that GitHub notifies no user and links no issue.
+        prose = _MENTION.sub(lambda match: match[0] + ("<!-- -->" if match["mention"] else ""), headline + body)
+        text = f"{comment_mark}\n### {title}\n\n{prose}{note}{end}"
         if len(text.encode()) <= limit:
-            return text
+            break
         note = "\nShortened for length.\n"
-    return f"{begin}{note}{end}"
-
-
-def without_mentions(text: str) -> str:
-    """The Markdown, with `@name` and `#12` split so that GitHub notifies no user and links no issue."""
-    return _MENTION.sub(lambda match: f"{match[0]}<!-- -->" if match["mention"] else match[0], text)
+    return text

@@ -18,9 +18,7 @@ from loop.gate.kernel import find_known_good
 from loop.learning.failures import FailureHistory
 from loop.learning.prediction import with_prediction
 from loop.library import targets, trust
-from loop.library.definitions import require_named_target
 from loop.library.rates import rates
-from loop.library.trust import read_sender
 from loop.machine.failures import Folders, find_machine_failure
 from loop.model.record import RESUMABLE, Closed, Opened, SessionHead, Started
 from loop.money.bill import hourly_usd
@@ -69,10 +67,7 @@ def run_session(request: opening.SessionRequest, screen: Screen) -> int:
     head = with_prediction(head, setting)
     request.limits.check(head, rates(setting.project))
     proposing.refuse_unready(request.campaign)
-    # With `--on`, the sending machine has checked this.
-    if read_sender() is None and opening.has_change_step(head):
-        require_named_target(request.target, Path.cwd(), "change")
-    opening.refuse_campaign(head, setting.target, setting.project.target)
+    opening.refuse_changes(head, setting.target, setting.project.target, request.target)
     if request.dry_run:
         return opening.show_plan(head, rates(setting.project), screen, as_json=request.json)
     refuse_unmet_requirement(head)

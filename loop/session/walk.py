@@ -23,7 +23,7 @@ from loop.model.measurement import NoSpeedVerdict, Segment
 from loop.model.output import Output
 from loop.model.plan import Pattern, ResolvedPlan, Step
 from loop.model.record import Finished, SessionHead, Started, Status
-from loop.session.objective import failing_parts, is_stop_reached, judge_objective
+from loop.session.objective import failing_parts, judge_objective, readable_values
 from loop.steps.context import Context, Result
 
 Samples = Mapping[str, Sequence[Segment]]  # Name of a file to its raw samples.
@@ -186,9 +186,10 @@ class Walk:
                     self.stop_reason = record.message
                 elif record.status == "failed" and step.on_fail == "stop":
                     self.stop_reason = f"{record.label}: {record.message}"
-                self.is_stop_reached = self.head is not None and is_stop_reached(
-                    self.head, self.finished, self.session_values(self.finished)
-                )
+                stop_if = self.resolved.plan.stop_if  # False while a value that it reads is not known.
+                if stop_if is not None and self.head is not None:
+                    values = readable_values(self.head, self.finished, self.session_values(self.finished))
+                    self.is_stop_reached = not failing_parts(Expression.parse(stop_if), values)
                 skips_others = record.status == "failed" and step.on_fail != "continue"
                 if self.is_paused or skips_others or self.is_stop_reached:
                     break
@@ -275,7 +276,8 @@ class Walk:
             instruction = f"go on with: {workshop.resume_command}" if workshop else "run the same command again"
             status, message, record_fields, samples = "paused", self.failure.message, {}, {}
             hint = self.failure.with_instruction(instruction).hint
-        record_fields["seconds"], record_fields["longest_silence_s"] = timer.end()
+        timer.tick(0.0)  # The step's end is a message, too: it ends the last silence.
+        record_fields |= {"seconds": timer.seconds, "longest_silence_s": timer.longest_silence_s}
         return Finished.of(started, step.action, status, message, hint=hint, **record_fields), samples
 
     def _act(
@@ -366,7 +368,7 @@ class StepTimer:
     """Measures a step's seconds, and its longest time without a message on the screen."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock, self._longest_silence_s = clock, 0.0
+        self._clock, self.longest_silence_s = clock, 0.0
         self._begin = self._last_message = clock()
 
     @property
@@ -379,11 +381,6 @@ class StepTimer:
         silence_s = self._clock() - self._last_message
         if silence_s < least_s:
             return False
-        self._longest_silence_s = max(self._longest_silence_s, silence_s)
+        self.longest_silence_s = max(self.longest_silence_s, silence_s)
         self._last_message += silence_s
         return True
-
-    def end(self) -> tuple[float, float]:
-        """(seconds of the step, seconds of its longest silence)."""
-        self.tick(0.0)  # The step's end is a message, too: it ends the last silence.
-        return self._last_message - self._begin, self._longest_silence_s

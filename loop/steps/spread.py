@@ -21,7 +21,7 @@ from loop.library.definitions import Project
 from loop.model.base import Model
 from loop.model.measurement import Segment
 from loop.model.output import OutputType
-from loop.steps.context import Context
+from loop.steps.context import Context, Result
 
 START_S = 60.0  # Seconds that a job's process may take beside its step.
 MOST_KEPT_FOLDERS = 1000  # Job folders that are kept, so that a resumed campaign can reuse their results.
@@ -120,9 +120,9 @@ def _prepare_job(context: Context, action: str, part: Part) -> JobFolder:
     return folder.create_job(job, root, files)
 
 
-def output_of_job(job: JobFolder, kind: type[OutputType]) -> OutputType:
-    """The output of a job's step, as class `kind`. Raises WorkFailed if there is none, RuntimeError with the job's
-    traceback if `loop` has a bug there."""
+def result_of_job(job: JobFolder, kind: type[OutputType]) -> Result[OutputType]:
+    """The output of a job's step, as class `kind`, and the raw samples that it returned, if any. Raises WorkFailed
+    if there is no output, RuntimeError with the job's traceback if `loop` has a bug there."""
     answer = job.read_answer()
     if "error" in answer:
         raise WorkFailed(f"job {job.id}: {answer['error']['message']}", hint=answer["error"]["next"])
@@ -131,16 +131,12 @@ def output_of_job(job: JobFolder, kind: type[OutputType]) -> OutputType:
         raise WorkFailed(f"job {job.id} ({job.task.title}): {step['message']}", hint=step["hint"])
     if "traceback" in step["output"]:
         raise RuntimeError(f"job {job.id} ({job.task.title}): {step['message']}\n{step['output']['traceback']}")
-    return kind.model_validate(step["output"], strict=False)
+    samples: dict[str, tuple[Segment, ...]] = {}
+    with contextlib.suppress(OSError, ValueError):
+        samples = _SAMPLES.validate_json((job.path / SAMPLES).read_bytes())
+    return Result(kind.model_validate(step["output"], strict=False), samples)
 
 
 def write_samples(path: Path, samples: Mapping[str, Sequence[Segment]]) -> None:
     """Write the raw samples of a step to a JSON file."""
     write_atomic(path, _SAMPLES.dump_json({name: tuple(rows) for name, rows in samples.items()}))
-
-
-def samples_of(job: JobFolder) -> dict[str, tuple[Segment, ...]]:
-    """The raw samples that a job returned, by name; empty if it returned none, or they are unreadable."""
-    with contextlib.suppress(OSError, ValueError):
-        return _SAMPLES.validate_json((job.path / SAMPLES).read_bytes())
-    return {}

@@ -14,7 +14,7 @@ from pydantic import TypeAdapter
 from loop.base.errors import LoopError
 from loop.cli import ALL
 from loop.cli.command import Command
-from loop.cli.patterns import query_terms, search
+from loop.cli.patterns import search
 from loop.cli.sessions import compare_sessions
 from tests.projects import loop, make_project
 from tests.store.folders import make_session
@@ -130,8 +130,6 @@ TEXTS = {
 
 def test_most_words_count_and_an_error_finds_most_of_it() -> None:
     """Results say how many words matched; paths and addresses of an error are ignored."""
-    assert (["baseline-first"], 2) == search(query_terms("measured baseline"), TEXTS)
-    terms = query_terms("/tmp/x/kernel.so: undefined symbol: rows_of")
-    names, count = search(terms, TEXTS)
-    assert ["linking"] == names
-    assert count < len(terms)
+    assert (["baseline-first"], 2, 2) == search("measured baseline", TEXTS)
+    names, matched_count, term_count = search("/tmp/x/kernel.so: undefined symbol: rows_of", TEXTS)
+    assert (["linking"], True) == (names, matched_count < term_count)

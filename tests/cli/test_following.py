@@ -39,15 +39,15 @@ def test_lines_are_shown_with_the_paths_of_here(tmp_path: Path) -> None:
     out, err = io.StringIO(), io.StringIO()
     printed = [(b":", b"in /home/me/.loop/trees/code-1/k.c: \x1b[31mred\nhalf"), (b"1}\n", b" a line")]
 
-    def fetch_output(job: JobFolder) -> None:
+    def fetch(source: str, path: Path, *names: str, only_new_bytes: bool) -> None:
         shown.append((out.getvalue(), err.getvalue()))
-        for name, new in zip(("stdout", "stderr"), printed[len(shown) - 1], strict=True):
-            (job.path / name).write_bytes((job.path / name).read_bytes() + new)
+        for name, new in zip(names, printed[len(shown) - 1], strict=True):
+            (path / name).write_bytes((path / name).read_bytes() + new)
 
     def poll(job: str) -> tuple[str, int | None]:
         return ("ended", 0) if shown else ("running", None)
 
-    there = cast(Connection, SimpleNamespace(poll=poll, fetch_output=fetch_output))
+    there = cast(Connection, SimpleNamespace(poll=poll, fetch=fetch))
     assert ("ended", 0) == hosts._print_output(folder, make_sent(tmp_path), there, Screen(out, err))
     assert ("", f"in {tmp_path}/code/k.c: red\n") == shown[1]
     assert ('{"a":1}\n', "half a line") == (out.getvalue(), err.getvalue().splitlines()[-1])
@@ -64,7 +64,7 @@ def test_a_lost_machine_is_named_where_no_terminal_shows_it(
             raise Unreachable("l4 does not answer", hint="look at it")
         return "ended", 0
 
-    there = cast(Connection, SimpleNamespace(poll=poll, fetch_output=lambda job: None))
+    there = cast(Connection, SimpleNamespace(poll=poll, fetch=lambda *_, **__: None))
     assert ("ended", 0) == hosts._print_output(folder, make_sent(tmp_path), there, Screen())
     assert 1 == capsys.readouterr().err.count("l4 does not answer; the job goes on there")
 
@@ -215,7 +215,7 @@ def test_a_machine_stays_while_its_results_are_there_alone(tmp_path: Path) -> No
     """If results cannot be brought back, the machine is not stopped."""
 
     class Full(Idle):
-        def bundle_branches(self, job: str, tree: str) -> None:
+        def run_script(self, script: str, **values: str) -> None:
             raise WorkFailed("too much", hint="look there")
 
     job, remote = make(tmp_path, "much"), cast(Connection, Full(make_host(tmp_path)))

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from loop.base.errors import UsageError
 from loop.cli import ALL, app
-from loop.driving.install import BEGIN, SKILL_PATHS, agents_section, skill_text
+from loop.driving.install import BEGIN, SKILL_PATHS, TEMPLATES, skill_text
 
 FIRST, SECOND = map(str, SKILL_PATHS)
 
@@ -87,7 +87,7 @@ ALLOWED = {"name", "description", "license", "compatibility", "metadata", "allow
 
 def commands() -> Iterator[str]:
     """Every command in the skill and in the section for AGENTS.md."""
-    for text in (TEXT, agents_section(Path("SKILL.md"))):
+    for text in (TEXT, TEMPLATES.get_template("AGENTS.md.j2").render(skill="SKILL.md")):
         for block in re.findall(r"^ *```sh\n(.*?)^ *```$", text, re.MULTILINE | re.DOTALL):
             yield from (line.strip().rpartition("&& ")[2] for line in block.splitlines())
         yield from (command for command in re.findall(r"`(loop [^`]+)`", text) if "..." not in command)

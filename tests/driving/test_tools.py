@@ -8,7 +8,7 @@ import jsonschema
 import pytest
 
 from loop.cli import ALL
-from loop.driving.server import HIDDEN, Tool, tools
+from loop.driving.server import HIDDEN, TOOLS, Tool
 from tests.driving.clients import Agent, drive
 from tests.projects import make_project
 
@@ -21,7 +21,7 @@ def listed(**client_place: Any) -> dict[str, Any]:
     by_name: dict[str, Any] = {}
 
     async def story(agent: Agent) -> None:
-        by_name.update({listed_tool.name: listed_tool for listed_tool in (await agent.client.list_tools()).tools})
+        by_name.update({listed_tool.name: listed_tool for listed_tool in (await agent.client.list_TOOLS).tools})
 
     drive(story)
     return by_name
@@ -30,7 +30,7 @@ def listed(**client_place: Any) -> dict[str, Any]:
 @pytest.mark.slow
 def test_every_tool_says_what_it_takes_and_does() -> None:
     """Schemas that are valid, a sentence for each argument, and hints that fit its kind."""
-    by_name = tools()
+    by_name = TOOLS
     for name, tool in listed().items():
         jsonschema.Draft202012Validator.check_schema(tool.input_schema)
         assert "object" == tool.input_schema["type"]
@@ -43,11 +43,11 @@ def test_every_tool_says_what_it_takes_and_does() -> None:
 
 def test_what_a_person_decides_is_no_tool() -> None:
     """Trust, removals, writes into the user's folders, and commands with programs as arguments are no tools."""
-    commands = {tool.command.words for tool in tools().values()}
+    commands = {tool.command.words for tool in TOOLS.values()}
     assert commands.isdisjoint({*REMOVES, *FOR_PERSONS})
-    parameters = {name for tool in tools().values() for name in tool.parameters}
+    parameters = {name for tool in TOOLS.values() for name in tool.parameters}
     assert parameters.isdisjoint({*HIDDEN, "yes"})
-    proposer = tools()["optimize"].arguments.model_json_schema()["properties"]["proposer"]
+    proposer = TOOLS["optimize"].arguments.model_json_schema()["properties"]["proposer"]
     assert ["person", "tuner"] == proposer["enum"]
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from loop.base.processes import run_to_end
-from loop.cli.runs import BenchRequest, ChosenVariants, bench_pattern
+from loop.cli.runs import BenchRequest, bench_pattern
 from loop.gate.sanitizing import Examination, examine
 from loop.model.plan import Step
 from loop.model.target import Workload
@@ -111,9 +111,9 @@ def test_nothing_passes_silently(
 def steps(device: str, *, sanitize: bool) -> list[Step]:
     """Steps of `verify` for a compiled variant on that device."""
     on_gpu = device == "cuda"
-    chosen = ChosenVariants("cuda", ("small",)) if on_gpu else ChosenVariants("cpu", (), ("small",))
+    parameters = {"variants": on_gpu, "emulated": not on_gpu, "sanitized": sanitize and on_gpu}
     request = BenchRequest("verify", ("small",), sanitize=sanitize)
-    return list(bench_pattern(request, read_setting(None).target, chosen).steps)
+    return list(bench_pattern(request, read_setting(None).target, parameters).steps)
 
 
 @pytest.mark.parametrize(

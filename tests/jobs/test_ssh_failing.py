@@ -79,10 +79,12 @@ def test_a_machine_that_a_person_has_to_mend_is_set_aside() -> None:
 def test_every_target_of_a_job_is_allowed_there(tmp_path: Path) -> None:
     """A probe of a bisection keeps its target below its source."""
     target = make_project(tmp_path / "source" / "today")
-    source = target.parent
+    source, machine, trusted = target.parent, Fails(), []
     files = [path for path in sorted(source.rglob("*")) if path.is_file()]
     job = create_job(Job(id="probe", words=QUICK, files=content_hashes(source, files)), source, files)
-    assert (definition_hash(find_project(target, target)),) == ssh.trusted_hashes(job)
+    machine.submit = lambda job, hashes, gpus: trusted.append(hashes)  # type: ignore[attr-defined]
+    run_in(slots_of(machine), job)
+    assert [(definition_hash(find_project(target, target)),)] == trusted
 
 
 def test_one_of_several_that_cannot_take_a_job_is_left_out(

@@ -16,7 +16,7 @@ from loop.model.campaign import Campaign
 from loop.model.plan import Pattern, Plan, ResolvedPlan
 from loop.model.record import SessionHead
 from loop.model.target import Target, Variant
-from loop.session.opening import check_pattern, refuse_campaign, resolve_plan
+from loop.session.opening import check_pattern, refuse_changes, resolve_plan
 
 HEAD = """\
 format: 1
@@ -129,7 +129,7 @@ def test_a_campaign_needs_a_plan_that_asks_for_changes_and_a_file_to_edit(
     head = SimpleNamespace(campaign=Campaign(proposer=proposer), plan=plan, variants=("mine",), device="cpu")
     target = SimpleNamespace(name="t", variants={"mine": variant}, python_functions=judges)
     with pytest.raises(UsageError, match=refusal) if refusal else contextlib.nullcontext():
-        refuse_campaign(cast(SessionHead, head), cast(Target, target), tmp_path)
+        refuse_changes(cast(SessionHead, head), cast(Target, target), tmp_path, tmp_path)
 
 
 def test_an_unknown_field_in_a_gate_is_refused() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from loop.base.errors import WorkFailed
 from loop.model.output import Output
-from loop.steps.spread import output_of_job
+from loop.steps.spread import result_of_job
 
 
 @pytest.mark.parametrize(
@@ -22,5 +22,5 @@ def test_a_job_without_an_output_says_why(output: Any, error: type[Exception], t
     answer = {"steps": [{"output": output, "message": "it failed", "hint": None}]}
     job: Any = SimpleNamespace(id="1", task=SimpleNamespace(title="compare"), read_answer=lambda: answer)
     with pytest.raises(error, match="compare") as raised:
-        output_of_job(job, Output)
+        result_of_job(job, Output)
     assert str(raised.value).endswith(text)
