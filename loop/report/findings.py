@@ -239,11 +239,6 @@ MOST_NAMED_WORKLOADS = 4  # Most workloads that are named; more are only counted
 MOST_LINES = 60  # Lines of the culprit's diff in the report; git has the rest.
 
 
-def search_answers(finished: Sequence[Finished]) -> list[tuple[str, BisectAnswer]]:
-    """Variant and answer of every search of a session that ended with one."""
-    return [(output.variant, output.answer) for output in outputs_of(finished, BisectOutput) if output.answer]
-
-
 def headline(answer: BisectAnswer) -> str:
     """The outcome and its reason, in one line."""
     return f"{answer.outcome.replace('_', ' ')}: {answer.why}"

@@ -94,7 +94,8 @@ def inline_code(text: object) -> str:
 
 def fenced_block(lines: Sequence[str], language: str = "sh", max_lines: int | None = None) -> str:
     """Lines in a fenced block. `max_lines`: show only the last lines, and say how many are hidden."""
-    visible_lines, hidden_count = list(lines), len(lines) - max_lines if max_lines is not None else 0
+    visible_lines = list(lines)
+    hidden_count = 0 if max_lines is None else len(lines) - max_lines
     if hidden_count > 0:
         visible_lines = [f"... {hidden_count} lines before these are left out", *lines[hidden_count:]]
     text = "\n".join(plain_text(line)[:MAX_LINE] for line in visible_lines)
