@@ -64,19 +64,13 @@ class PointSearch:
     """Label to the outcome of each point so far."""
     sides: dict[str, Side] = field(default_factory=dict)
     """Label to the built side of the incumbent, and of each point that may still win."""
+    workloads: tuple[Workload, ...] = ()  # Those that points are verified and timed on.
 
     @property
     def points(self) -> dict[str, Values]:
         """Label to values of each point, the incumbent first."""
         others = {point_label(values): values for values in self.tuning.points if values != self.incumbent}
         return {INCUMBENT: self.incumbent, **others}
-
-    @property
-    def workloads(self) -> tuple[Workload, ...]:
-        """Workloads that points are verified and timed on."""
-        target = self.bench.target
-        dtype, seed = target.dtypes[self.bench.device], self.context.task.seed
-        return expand_sets(target, [session_changes.tuning_set_name(self.name)], dtype, seed)
 
     def record(self, label: str, outcome: Any, **fields: Any) -> None:
         """Note the outcome of a point, which leaves the search if it failed. `fields`: of `TriedPoint`."""
@@ -182,7 +176,9 @@ def tune(context: Context, arguments: GainTerms) -> RunningAction[BriefOutput]:
     with context.bench.copy_for_folder(tree.target, edited_target) as bench:
         entry = edited_target.tuning[name]
         incumbent = entry.best_on(device_name) or incumbent
-        search = PointSearch(context, bench, name, entry, device_name, incumbent)
+        dtype, tuning_set = edited_target.dtypes[device], session_changes.tuning_set_name(name)
+        workloads = expand_sets(edited_target, [tuning_set], dtype, context.task.seed)
+        search = PointSearch(context, bench, name, entry, device_name, incumbent, workloads=workloads)
         yield from search.compile()
         yield from search.verify()
         if INCUMBENT not in search.sides:
