@@ -165,14 +165,6 @@ class ProposerTask:
     """Its share of the campaign's dollars, for a program that takes a limit."""
 
 
-def read_answer(root: Path) -> dict[str, Any]:
-    """The answer file of a worktree as a dictionary, its values unchecked; empty if unreadable."""
-    with contextlib.suppress(OSError, ValueError, RecursionError):
-        answer = json.loads((root / ANSWER_FILE).read_text(errors="replace")[:LONGEST_ANSWER])
-        return answer if isinstance(answer, dict) else {}
-    return {}
-
-
 def run_proposer(task: ProposerTask) -> Waiting[Proposal]:
     """Run the proposer to its end, and end its process group. Returns its proposal without an edit: `ended` is
     `edited` if the program ended normally. Closing the generator ends the proposer and all its child processes."""
@@ -215,7 +207,11 @@ def run_proposer(task: ProposerTask) -> Waiting[Proposal]:
                 child.wait_for_output()
         child.kill()
         completed = child.completed(timed_out=stop_reason is not None)
-    printed, answer = completed.output + completed.errors, read_answer(task.root)
+    answer: dict[str, Any] = {}  # Its values are unchecked; empty if unreadable.
+    with contextlib.suppress(OSError, ValueError, RecursionError):
+        document = json.loads((task.root / ANSWER_FILE).read_text(errors="replace")[:LONGEST_ANSWER])
+        answer = document if isinstance(document, dict) else {}
+    printed = completed.output + completed.errors
     write_atomic(task.output, printed)
     ended: Ended = "done" if answer.get("done") is True else stop_reason or "edited"
     last_line = ""

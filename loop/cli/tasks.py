@@ -319,7 +319,7 @@ class Audit:
         screen.status("our verification")
         our_verdicts = with_answers.judge_by_loop("verify", [*answers])
         themes = {name: control.theme for name, (control, _) in answers.items()}
-        cheats = [name for name in answers if themes[name] == "cheat" and our_verdicts[name].is_right]
+        cheats = [name for name in answers if themes[name] == "cheat" and our_verdicts[name].verdict == "right"]
         if cheats:  # One that returns a cached output is wrong only in timed calls, where inputs change.
             screen.status("our timed calls of what verification lets pass")
             our_verdicts |= with_answers.judge_by_loop("measure", cheats)
@@ -327,7 +327,7 @@ class Audit:
         their_verdicts, no_evaluator = with_answers.judge_by_evaluator(paths, screen)
         # Without their evaluator, the stated rule judges all controls. Else it only checks, for mistakes that
         # loop accepted, whether they change any value.
-        accepted = [name for name in answers if themes[name] != "honest" and our_verdicts[name].is_right]
+        accepted = [name for name in answers if themes[name] != "honest" and our_verdicts[name].verdict == "right"]
         names = [*answers] if no_evaluator else accepted
         screen.status("the rule that its format states")
         rule_verdicts = with_answers.apply_stated_rule(names)["verdicts"] if names else {}
@@ -336,7 +336,7 @@ class Audit:
             our_verdict, rule = our_verdicts[name], rule_verdicts.get(name, {})
             their_verdict = their_verdicts.get(name) or Verdict(status=rule["status"], why=rule["why"])
             kind: Literal["honest", "idle", "mistake"] = "honest" if control.theme == "honest" else "mistake"
-            if kind == "mistake" and our_verdict.is_right and rule.get("same", False):
+            if kind == "mistake" and our_verdict.verdict == "right" and rule.get("same", False):
                 kind = "idle"  # All outputs and inputs equal the reference's.
             rows.append(
                 JudgedControl(

@@ -12,7 +12,7 @@ from pydantic import Field
 from loop.base.documents import Document, complain
 from loop.base.errors import DefinitionError, UsageError
 from loop.formats import model
-from loop.formats.model import Module, file_error, read_json, read_lines
+from loop.formats.model import Module, file_error, read_json, read_text
 from loop.model.base import Count
 from loop.model.dtypes import FLOATS
 
@@ -120,12 +120,6 @@ class Solution(model.TaskFile):
         """Its languages, in either dialect."""
         return set(self.spec.languages or (self.spec.language or "",))
 
-    @property
-    def runs_on_gpu(self) -> bool:
-        """Whether compiled code runs on a GPU, by its language or file suffix `.cu`."""
-        is_cuda = bool({"cuda", "cuda_cpp"} & self.languages)
-        return is_cuda or any(source.path.endswith(".cu") for source in self.sources)
-
 
 TRACE, SOL = "flashinfer-trace", "sol-execbench"
 DEFINITIONS, WORKLOADS, SOLUTIONS = "definitions", "workloads", "solutions"
@@ -178,15 +172,20 @@ def _read_workloads(dialect: str, path: Path) -> list[Workload]:
     """The workloads of a task: those beside a definition of SOL-ExecBench (without a file of them,
     DefinitionError); of a FlashInfer Trace, those in the files of the definition's name."""
     if dialect == SOL:
-        file = path / WORKLOAD_FILE
-        if not file.is_file():
-            raise file_error(file, "a file of workloads", "none", hint=f"it belongs beside {DEFINITION_FILE}")
-        return [(workload, document, file) for workload, document in read_lines(file, TraceWorkload)]
+        files = [path / WORKLOAD_FILE]
+        if not files[0].is_file():
+            hint = f"it belongs beside {DEFINITION_FILE}"
+            raise file_error(files[0], "a file of workloads", "none", hint=hint)
+    else:
+        files = sorted((find_root(path) / WORKLOADS).rglob(f"{path.stem}.jsonl"))
     workloads = []
-    for file in sorted((find_root(path) / WORKLOADS).rglob(f"{path.stem}.jsonl")):
-        for line, document in read_lines(file, TraceLine):
-            if line.definition == path.stem:
-                workloads.append((line.workload, document, file))
+    for file in files:
+        for lines_above, text in enumerate(read_text(file).split("\n")):
+            if text.strip() and dialect == SOL:
+                workloads.append((*read_json(file, TraceWorkload, text, lines_above), file))
+            elif text.strip():
+                line, document = read_json(file, TraceLine, text, lines_above)
+                workloads += [(line.workload, document, file)] if line.definition == path.stem else []
     return workloads
 
 
@@ -375,7 +374,7 @@ CUDA_HEADERS = "#include <ATen/cuda/CUDAContext.h>\n#include <c10/cuda/CUDAGuard
 STREAM = "c10::cuda::CUDAStreamGuard guard(c10::cuda::getStreamFromExternal((cudaStream_t)stream, 0));"
 
 
-def build_recipe(solution: Solution, folder: str) -> dict[str, Any]:
+def build_recipe(solution: Solution, folder: str, *, is_cuda: bool) -> dict[str, Any]:
     """The build recipe of a solution in C++ (g++) or CUDA (nvcc): torch's headers and libraries, and its own
     options. `folder`: the solution's, in the target. Raises UsageError without torch headers."""
     spec = importlib.util.find_spec("torch")
@@ -388,7 +387,7 @@ def build_recipe(solution: Solution, folder: str) -> dict[str, Any]:
     libraries = [f"-L{torch / 'lib'}", "-lc10", "-ltorch_cpu", "-ltorch", "-ltorch_python"]
     options = solution.spec.compile_options or {}
     own_link_flags = [str(option) for option in options.get("ld_flags", ())]
-    if not solution.runs_on_gpu:
+    if not is_cuda:
         flags = [*map(str, options.get("cflags", ()))]
         link_flags = ["-Wl,--no-as-needed", *libraries, f"-Wl,-rpath,{torch / 'lib'}", *own_link_flags]
         return {"compiler": "g++", "flags": ["-O3", *common_flags, *flags, *link_flags]}
@@ -577,7 +576,8 @@ def _compiled_variant(
         output_names = [f"out_{name}" for name in definition.outputs]
         lines += [f"    auto {name} = loop_made::of(outputs[{n}]);" for n, name in enumerate(output_names)]
         call = f"{function}({', '.join([*arguments, *output_names])})"
-    is_cuda = solution.runs_on_gpu
+    paths = [source.path for source in solution.sources]
+    is_cuda = bool({"cuda", "cuda_cpp"} & solution.languages) or any(each.endswith(".cu") for each in paths)
     text = UNIT_TEMPLATE.format(
         name=solution.name.replace("\n", " "),
         source=file,
@@ -590,7 +590,6 @@ def _compiled_variant(
         guard=STREAM if is_cuda else "(void)stream;",
     )
     unit = f"loop_unit{Path(file).suffix}"
-    paths = [source.path for source in solution.sources]
     other_units = [source for source in paths if source != file and source.endswith(UNIT_SUFFIXES)]
     fields = {
         "kind": "c_abi",
@@ -599,6 +598,6 @@ def _compiled_variant(
         "dtypes": list(FLOATS),
         "sources": [f"{folder}/{source}" for source in (unit, *other_units)],
         "entry": COMPILED_ENTRY,
-        "build": build_recipe(solution, folder),
+        "build": build_recipe(solution, folder, is_cuda=is_cuda),
     }
     return fields, unit, text

@@ -160,25 +160,25 @@ def _check_reference(
 def _acceptance_rule(reference: Module | None) -> model.AcceptanceRule:
     """The acceptance rule: the tolerance if the source states it, else the task's own checker. It is stated by
     `check_implementation = make_match_reference(...)`, or by the only comparison in a function of that name."""
+    stating_calls, fields = list[ast.Call](), {"note": "NaN and infinity have to match"}
     for node in reference.tree.body if reference else ():
         names = [ast.unparse(target) for target in node.targets] if isinstance(node, ast.Assign) else []
         if CHECK in names and isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
-            return model.AcceptanceRule(**_read_tolerance(node.value), note="NaN and infinity have to match")
-    checker = reference.find_function(CHECK) if reference else None
-    calls = [node for node in ast.walk(checker) if isinstance(node, ast.Call)] if checker else []
-    comparisons = [call for call in calls if ast.unparse(call.func).endswith(("allclose", "assert_close"))]
-    tolerance = _read_tolerance(comparisons[0]) if len(comparisons) == 1 else {}
-    return model.AcceptanceRule(**tolerance, checker=f"reference.{CHECK}")
-
-
-def _read_tolerance(call: ast.Call) -> dict[str, float | None]:
-    """`rtol` and `atol` of a call; None for a value that is no literal number."""
-    tolerance = dict[str, float | None](DEFAULT_TOLERANCE)
-    for keyword in call.keywords:
-        if keyword.arg in DEFAULT_TOLERANCE:
-            value = keyword.value.value if isinstance(keyword.value, ast.Constant) else None
-            tolerance[keyword.arg] = float(value) if isinstance(value, int | float) else None
-    return tolerance
+            stating_calls.append(node.value)
+    if not stating_calls:
+        fields = {"checker": f"reference.{CHECK}"}
+        checker = reference.find_function(CHECK) if reference else None
+        calls = [node for node in ast.walk(checker) if isinstance(node, ast.Call)] if checker else []
+        comparisons = [call for call in calls if ast.unparse(call.func).endswith(("allclose", "assert_close"))]
+        stating_calls = comparisons if len(comparisons) == 1 else []
+    tolerance: dict[str, float | None] = {}  # None for a value that is no literal number.
+    for call in stating_calls[:1]:
+        tolerance |= DEFAULT_TOLERANCE
+        for keyword in call.keywords:
+            if keyword.arg in DEFAULT_TOLERANCE:
+                value = keyword.value.value if isinstance(keyword.value, ast.Constant) else None
+                tolerance[keyword.arg] = float(value) if isinstance(value, int | float) else None
+    return model.AcceptanceRule.model_validate({**tolerance, **fields})
 
 
 TOLERANCES = {"float64": 1e-6, "float32": 1e-3, "float16": 1e-2, "bfloat16": 1e-2}
@@ -216,15 +216,16 @@ def make_target(task: model.ForeignTask, answers: Mapping[str, Path]) -> model.T
     if reference.find_function(REFERENCE) is None:
         raise UsageError(f"{reference.path}: no {REFERENCE}: only its own evaluator can judge this task")
     kinds: dict[str, str] = {}  # Parameter to its kind.
-    for case in task.cases:
-        for name, value in case.arguments.items():
+    workloads_by_set: dict[str, list[dict[str, Any]]] = {"benchmarks": [], TESTS: []}
+    for case in task.cases:  # As a workload without a seed, which `loop` chooses.
+        sizes = {name: value for name, value in case.arguments.items() if name != "seed"}
+        for name, value in sizes.items():
             kind = next(kind for types, kind in PARAMETER_KINDS if isinstance(value, types))
             kinds[name] = kind if kinds.get(name, kind) == kind else "number"  # Cases disagree.
-    kinds.pop("seed", None)
-    workloads_by_set = {  # `benchmarks` are timed, `tests` only checked.
-        "benchmarks": [_workload_entry(task, case) for case in task.cases if "time" in case.use],
-        TESTS: [_workload_entry(task, case) for case in task.cases if "time" not in case.use],
-    }
+            if isinstance(value, list | tuple) or not model.WORKLOAD_NAME.fullmatch(name):
+                problem = f"{task.path}: case {case.name}: {name} is no number, word or flag"
+                raise UsageError(f"{problem}: loop cannot name such a case", "its own evaluator can judge it")
+        workloads_by_set["benchmarks" if "time" in case.use else TESTS].append(sizes)
     own_variant = model.variant_fields(task, "entry.py", "expected", "the task's own reference", "example")
     checker = {"python": "entry.py:check", "given": ["inputs", "outputs"]}
     fields = {
@@ -252,16 +253,6 @@ def make_target(task: model.ForeignTask, answers: Mapping[str, Path]) -> model.T
         links[f"{model.ANSWERS}/{name}.py"] = path
         texts[f"{name}_answer.py"] = ANSWER_TEMPLATE.format(name=name, file=f"{model.ANSWERS}/{name}.py")
     return model.TargetDraft(fields, links, texts)
-
-
-def _workload_entry(task: model.ForeignTask, case: model.Case) -> dict[str, Any]:
-    """A case as a workload without a seed, which `loop` chooses. Raises UsageError if it cannot be named."""
-    sizes = {name: value for name, value in case.arguments.items() if name != "seed"}
-    for name, value in sizes.items():
-        if isinstance(value, list | tuple) or not model.WORKLOAD_NAME.fullmatch(name):
-            problem = f"{task.path}: case {case.name}: {name} is no number, word or flag"
-            raise UsageError(f"{problem}: loop cannot name such a case", "its own evaluator can judge it")
-    return sizes
 
 
 def _find_buffers(reference: Module) -> tuple[int, ...]:

@@ -6,7 +6,7 @@ import importlib.util
 import json
 import re
 import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -147,13 +147,6 @@ def read_json(path: Path, model: type[T], text: str | None = None, lines_above: 
         raise file_error(path, "JSON", "a structure that is too deep", lines_above + 1) from error
     document = JsonDocument(short_path(path), data, text=text, lines_above=lines_above)
     return parse(model, document), document
-
-
-def read_lines(path: Path, model: type[T]) -> Iterator[tuple[T, Document]]:
-    """Read each line of a JSON-lines file as a model; empty lines are skipped."""
-    for number, line in enumerate(read_text(path).split("\n")):
-        if line.strip():
-            yield read_json(path, model, line, number)
 
 
 class TaskFile(Model):

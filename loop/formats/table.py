@@ -116,7 +116,6 @@ def write_as_target(
     target = FORMATS[task.format].make_target(task, dict(zip(names, files, strict=True)))
     paths = dict(zip(names, map(str, files), strict=True))
     task_origin = origin.TaskOrigin(task=str(task.path), format=format_name, answers=paths)
-    _write_changed(folder / origin.ORIGIN_FILE, to_json(task_origin))
     for name, file in target.links.items():
         link = folder / name
         link.parent.mkdir(parents=True, exist_ok=True)
@@ -125,21 +124,17 @@ def write_as_target(
             new = link.with_name(f"{link.name}.{os.getpid()}.{threading.get_ident()}")
             new.symlink_to(file)
             new.replace(link)
-    for name, text in target.texts.items():
-        _write_changed(folder / name, text)
     name = re.sub(r"[^a-z0-9_-]+", "-", f"{task.format}-{task.name}".lower())[:64]
     content = hash_files(task.files, Path("/"))
     header = f"{origin.MADE_MARK} {task.path} ({task.format}), whose files have the content {content}.\n"
     manifest = to_json({"format": 2, "name": name, **target.fields})  # JSON is valid YAML.
-    _write_changed(folder / MANIFEST, f"{header}{manifest}\n")
+    texts = {origin.ORIGIN_FILE: to_json(task_origin), **target.texts, MANIFEST: f"{header}{manifest}\n"}
+    for name, text in texts.items():  # An unchanged file keeps its time.
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if not path.is_file() or path.read_text() != text:
+            write_atomic(path, text)
     return folder, tuple(names)
-
-
-def _write_changed(path: Path, text: str) -> None:
-    """Write a text to a file unless it is there already, so that an unchanged file keeps its time."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if not path.is_file() or path.read_text() != text:
-        write_atomic(path, text)
 
 
 MOST_CASES = 3

@@ -382,10 +382,6 @@ class GateVerdict(NamedTuple):
     """Status of the failed check. `crashed` and `hung` mean that there was no output."""
     timed: bool = False  # Whether the variant was wrong only in a timed call.
 
-    @property
-    def is_right(self) -> bool:
-        return self.verdict == "right"
-
 
 def gate_verdict_on(name: str, finished: Sequence[Finished]) -> GateVerdict:
     """Verdict on a variant by all steps: wrong if any says so, else right if one does; `why` says why a right one

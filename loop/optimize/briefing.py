@@ -36,6 +36,11 @@ from loop.steps.context import Context, Result, RunningAction
 
 MOST_ENDINGS, LONGEST_ENDING = 6, 300
 """Most candidates that could not be judged in a brief, and most characters of each."""
+KEEPING_RULE = (
+    "right on every check, found clean by the sanitizer where there is a GPU, slower than the incumbent on no "
+    "workload, faster on one at least, and {:.3g}x its speed in the mean"
+)
+"""The rule by which a change is kept."""
 MOST_TRIED = 12  # Most rejected ideas in a brief, of this session and of earlier ones; the JSON has all.
 
 
@@ -173,7 +178,7 @@ def _write_brief(
         contract=contract(context, variant),
         check=f"loop kernels check {name} --json",
         answer=str(tree.root / proposing.ANSWER_FILE) if context.task.campaign.is_unattended else "",
-        rule=keeping_rule(arguments.gain),
+        rule=KEEPING_RULE.format(1 + arguments.gain),
         timed=tuple(workload.name for workload in workloads(context, context.task.plan.workloads)),
         checks=tuple(planned_check_sets(context)),
         tried=changes.judged_changes,
@@ -215,14 +220,6 @@ def contract(context: Context, variant: build.Buildable) -> dict[str, str]:
         "Types": ", ".join(variant.dtypes),
         "Tolerance": f"{dtype}: {tolerance.atol:g} + {tolerance.rtol:g} x the right answer, against float64",
     }
-
-
-def keeping_rule(gain: float) -> str:
-    """The rule by which a change is kept, in words. `gain`: share, 0.02 is 2 %."""
-    return (
-        "right on every check, found clean by the sanitizer where there is a GPU, slower than the incumbent on no "
-        f"workload, faster on one at least, and {1 + gain:.3g}x its speed in the mean"
-    )
 
 
 def _accept_edit(context: Context, brief: Brief, tree: Worktree) -> Result[BriefOutput]:

@@ -306,11 +306,10 @@ def compare_beforehand(
             if gain is not None:
                 gain_by_number[number] = gain
                 not_faster |= {number} if outcome == "reverted" else set()
-
-    def turn(proposal: Proposal) -> tuple[bool, float]:
-        return proposal.number not in not_faster, -gain_by_number.get(proposal.number, 0.0)
-
-    return sorted(proposals, key=turn), not_faster, tuple(job.run_record for job in jobs.values())
+    ordered = sorted(
+        proposals, key=lambda each: (each.number not in not_faster, -gain_by_number.get(each.number, 0))
+    )
+    return ordered, not_faster, tuple(job.run_record for job in jobs.values())
 
 
 CONFIRM_ROUNDS, LEAST_CONFIRM_ROUNDS = 20, 5

@@ -143,12 +143,17 @@ def take_edit(
             continue
         if may_change(name, brief.files, existing):
             files.append(name)
-            if _is_inside(tree, tree.target / name):
-                _replace_file(tree.target / name, content)
+            place, new_content, may_write = tree.target / name, content, _is_inside(tree, tree.target / name)
         else:
             refused_files.append(name)
-            if is_inside:
-                _replace_file(path, incumbent_content)
+            place, new_content, may_write = path, incumbent_content, is_inside
+        if may_write:  # In place of whatever is there; without content it is deleted.
+            if place.is_dir() and not place.is_symlink():
+                shutil.rmtree(place, ignore_errors=True)
+            place.unlink(missing_ok=True)
+            if new_content is not None:
+                place.parent.mkdir(parents=True, exist_ok=True)
+                place.write_bytes(new_content)
     write_atomic(patch, tree.patch())
     tree.revert()
     return tuple(files), tuple(refused_files)
@@ -169,16 +174,6 @@ def _read_plain_file(path: Path) -> bytes | None:
         return path.read_bytes()
     except OSError:
         return None
-
-
-def _replace_file(path: Path, content: bytes | None) -> None:
-    """Write `content` in place of whatever is at `path`; None: delete it."""
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path, ignore_errors=True)
-    path.unlink(missing_ok=True)
-    if content is not None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
 
 
 def apply_proposal(tree: Worktree, proposal: Proposal, judged_digests: set[str]) -> Proposal:

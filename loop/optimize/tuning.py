@@ -28,7 +28,7 @@ from loop.model.output import outputs_of
 from loop.model.target import Target, Tuning, Values, Workload, literal_text
 from loop.model.workloads import expand_sets
 from loop.optimize import session_changes
-from loop.optimize.briefing import GainTerms, keeping_rule
+from loop.optimize.briefing import KEEPING_RULE, GainTerms
 from loop.optimize.model import Brief, BriefOutput, TriedPoint
 from loop.optimize.session_changes import save_edit
 from loop.report.format import speedup_text
@@ -64,19 +64,13 @@ class PointSearch:
     """Label to the outcome of each point so far."""
     sides: dict[str, Side] = field(default_factory=dict)
     """Label to the built side of the incumbent, and of each point that may still win."""
+    workloads: tuple[Workload, ...] = ()  # Those that points are verified and timed on.
 
     @property
     def points(self) -> dict[str, Values]:
         """Label to values of each point, the incumbent first."""
         others = {point_label(values): values for values in self.tuning.points if values != self.incumbent}
         return {INCUMBENT: self.incumbent, **others}
-
-    @property
-    def workloads(self) -> tuple[Workload, ...]:
-        """Workloads that points are verified and timed on."""
-        target = self.bench.target
-        dtype, seed = target.dtypes[self.bench.device], self.context.task.seed
-        return expand_sets(target, [session_changes.tuning_set_name(self.name)], dtype, seed)
 
     def record(self, label: str, outcome: Any, **fields: Any) -> None:
         """Note the outcome of a point, which leaves the search if it failed. `fields`: of `TriedPoint`."""
@@ -182,7 +176,9 @@ def tune(context: Context, arguments: GainTerms) -> RunningAction[BriefOutput]:
     with context.bench.copy_for_folder(tree.target, edited_target) as bench:
         entry = edited_target.tuning[name]
         incumbent = entry.best_on(device_name) or incumbent
-        search = PointSearch(context, bench, name, entry, device_name, incumbent)
+        dtype, tuning_set = edited_target.dtypes[device], session_changes.tuning_set_name(name)
+        workloads = expand_sets(edited_target, [tuning_set], dtype, context.task.seed)
+        search = PointSearch(context, bench, name, entry, device_name, incumbent, workloads=workloads)
         yield from search.compile()
         yield from search.verify()
         if INCUMBENT not in search.sides:
@@ -229,7 +225,7 @@ def _propose_best(search: PointSearch, tree: Worktree, arguments: GainTerms) -> 
         profile=None,
         folder=str(tree.target),
         files=(MANIFEST,),
-        rule=keeping_rule(arguments.gain),
+        rule=KEEPING_RULE.format(1 + arguments.gain),
         timed=tuple(workload.name for workload in search.workloads),
         checks=(*context.task.plan.workloads, *planned_check_sets(context)),
         resume=workshop.resume_command,
@@ -260,7 +256,10 @@ def write_best(manifest: str, name: str, device: str, values: Values) -> str:
     separator = ",\n" + " " * (node.start_mark.column + 1)
     entries = (f"{key}: {text}" for key, text in text_by_device.items())
     best_text = f"{{{separator.join(entries)}}}"
-    edited_manifest = manifest[: node.start_mark.index] + best_text + manifest[_end_index(node) :]
+    last = node  # A block ends with its last value: the parser's own mark is after comments.
+    while isinstance(last, yaml.MappingNode) and not last.flow_style and last.value:
+        last = last.value[-1][1]
+    edited_manifest = manifest[: node.start_mark.index] + best_text + manifest[last.end_mark.index :]
     try:
         is_same_otherwise = yaml.safe_load(edited_manifest) == intended
     except yaml.YAMLError:
@@ -270,10 +269,3 @@ def write_best(manifest: str, name: str, device: str, values: Values) -> str:
         hint = f"write them in by hand: {text_by_device[device]}"
         raise UsageError(f"the manifest is written so that {place} could not be put in without harm", hint=hint)
     return edited_manifest
-
-
-def _end_index(node: yaml.Node) -> int:
-    """Index after a node's text. A block ends with its last value: the parser's mark is after comments."""
-    if isinstance(node, yaml.MappingNode) and not node.flow_style and node.value:
-        return _end_index(node.value[-1][1])
-    return int(node.end_mark.index)

@@ -37,22 +37,22 @@ _COLOURS = {
 _HUES = (("#0067a5", "#56b4e9"), ("#b34700", "#ff9b50"), ("#00705a", "#2cc295"), ("#8f3d78", "#e69ac9"))
 
 
-def _colour_rules(*, is_dark: bool) -> str:
-    """CSS rules of all colours, for light or dark paper: `.ink` fills, `.s-ink` draws a line."""
-    fills, strokes = ("paper", "ink", "soft"), ("ink", "soft", "line")
-    rules = [f".fig .{name}{{fill:{_COLOURS[name][is_dark]}}}" for name in fills]
-    rules += [f".fig .s-{name}{{stroke:{_COLOURS[name][is_dark]}}}" for name in strokes]
-    for number, hue in enumerate(_HUES):
-        rules.append(f".fig .h{number}{{fill:{hue[is_dark]}}}.fig .s-h{number}{{stroke:{hue[is_dark]}}}")
-    return "".join(rules)
+def _style_sheet() -> str:
+    """CSS of all figures. Of a colour such as `ink`, `.ink` fills and `.s-ink` draws a line."""
+    rules_by_paper = []
+    for paper in (0, 1):  # Light, dark.
+        rules = [f".fig .{name}{{fill:{_COLOURS[name][paper]}}}" for name in ("paper", "ink", "soft")]
+        rules += [f".fig .s-{name}{{stroke:{_COLOURS[name][paper]}}}" for name in ("ink", "soft", "line")]
+        for number, hue in enumerate(_HUES):
+            rules.append(f".fig .h{number}{{fill:{hue[paper]}}}.fig .s-h{number}{{stroke:{hue[paper]}}}")
+        rules_by_paper.append("".join(rules))
+    light, dark = rules_by_paper
+    text_rules = ".fig text{font:12px system-ui,-apple-system,'Segoe UI',sans-serif}"
+    text_rules += ".fig .big{font-size:13px;font-weight:600}.fig .hollow{fill:none}"
+    return f"{text_rules}{light}@media (prefers-color-scheme:dark){{{dark}}}@media print{{{light}}}"
 
 
-_LIGHT, _DARK = _colour_rules(is_dark=False), _colour_rules(is_dark=True)
-STYLE = (
-    ".fig text{font:12px system-ui,-apple-system,'Segoe UI',sans-serif}.fig .big{font-size:13px;font-weight:600}"
-    f".fig .hollow{{fill:none}}{_LIGHT}@media (prefers-color-scheme:dark){{{_DARK}}}@media print{{{_LIGHT}}}"
-)
-"""CSS of all figures; a page needs it once."""
+STYLE = _style_sheet()  # A page needs it once.
 
 
 @dataclass(frozen=True)

@@ -94,15 +94,17 @@ def _error_map_lines(check: Check) -> Iterator[str]:
     for name, parts in check.map.items():
         if len(parts) < 2:
             continue
-        errors = [math.inf if part.largest is None else part.largest for part in parts if part.count]
-        errors_text = f"alike everywhere, up to {_number_or_nan(max(errors, default=None))}"
-        if len(errors) < len(parts) or max(errors) > SIMILAR_ERRORS_FACTOR * min(errors):
-            texts = []
-            for part in parts:
-                span = f"{part.first}" if part.first == part.last else f"{part.first}-{part.last}"
-                texts.append(f"{span} {_number_or_nan(part.largest) if part.count else 'right'}")
-            errors_text = ", ".join(texts)
-        yield f"largest error along {name}: {errors_text}"
+        errors, part_texts = list[tuple[float, str]](), list[str]()
+        for part in parts:
+            error = math.inf if part.largest is None else part.largest  # None is NaN, which JSON lacks.
+            error_text = "nan" if error > 1e300 else f"{error:.2g}"
+            if part.count:
+                errors.append((error, error_text))
+            span = f"{part.first}" if part.first == part.last else f"{part.first}-{part.last}"
+            part_texts.append(f"{span} {error_text if part.count else 'right'}")
+        is_alike = len(errors) == len(parts) and max(errors)[0] <= SIMILAR_ERRORS_FACTOR * min(errors)[0]
+        text = f"alike everywhere, up to {max(errors)[1]}" if is_alike else ", ".join(part_texts)
+        yield f"largest error along {name}: {text}"
 
 
 def describe_location(check: Check, signature: Signature) -> str:
@@ -123,11 +125,6 @@ def describe_location(check: Check, signature: Signature) -> str:
         else:
             partial.append(f"{span.count} of {span.size} {indices} between {span.first} and {span.last}")
     return ", ".join([*partial, *whole]) or "its one element"
-
-
-def _number_or_nan(value: float | None) -> str:
-    """A number with two digits. `nan` for None (JSON has no NaN) and for an overflow."""
-    return "nan" if value is None or value > 1e300 else f"{value:.2g}"
 
 
 Roof = tuple[float, float]  # Peak FLOP/s and bytes/s of the device.
@@ -240,11 +237,6 @@ def _speed_row(timing: Measurement, verdict: SpeedVerdict, roof: Roof | None) ->
 
 MOST_NAMED_WORKLOADS = 4  # Most workloads that are named; more are only counted.
 MOST_LINES = 60  # Lines of the culprit's diff in the report; git has the rest.
-
-
-def search_answers(finished: Sequence[Finished]) -> list[tuple[str, BisectAnswer]]:
-    """Variant and answer of every search of a session that ended with one."""
-    return [(output.variant, output.answer) for output in outputs_of(finished, BisectOutput) if output.answer]
 
 
 def headline(answer: BisectAnswer) -> str:

@@ -11,7 +11,6 @@ import re
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
-from typing import Any
 
 from markdown_it import MarkdownIt
 from markdown_it.rules_block import StateBlock
@@ -37,20 +36,11 @@ def _parse_fold(state: StateBlock, start: int, end: int, silent: bool) -> bool:
     return tag is not None
 
 
-def _render_image(renderer: Any, tokens: Sequence[Token], index: int, *_: Any) -> str:
-    """A markdown-it rule: the alternative text of an image that is no figure; the image is never loaded."""
-    return escape(tokens[index].content)
-
-
 READER = MarkdownIt("commonmark", {"html": False}).enable("table").disable("autolink")
 READER.validateLink = lambda url: bool(_SAFE_LINK.match(url))  # type: ignore[method-assign]
-READER.add_render_rule("image", _render_image)
+# An image that is no figure is never loaded: its alternative text stands in its place.
+READER.add_render_rule("image", lambda renderer, tokens, index, *_: escape(tokens[index].content))
 READER.block.ruler.before("paragraph", "fold", _parse_fold, {"alt": ["paragraph", "list"]})
-
-
-def render_inline(text: str) -> str:
-    """HTML of one paragraph of Markdown."""
-    return str(READER.renderInline(text))
 
 
 def plain_words(text: str) -> str:
@@ -87,8 +77,8 @@ def render_body(markdown: str, figures: Sequence[Figure]) -> dict[str, str]:
         is_verdict = is_paragraph and not figure and not verdict and not anchors and token.level == 0
         if is_title or is_verdict or figure:
             position += 3  # A heading, and a paragraph, is three tokens: open, content and close.
-            title = render_inline(content.content) if is_title else title
-            verdict = render_inline(content.content) if is_verdict else verdict
+            title = READER.renderInline(content.content) if is_title else title
+            verdict = READER.renderInline(content.content) if is_verdict else verdict
             if figure:  # Screen readers read its title.
                 label = escape(figure.title, quote=True)
                 group = f'<div class="scroll" role="group" tabindex="0" aria-label="{label}">{figure.html}</div>'
@@ -105,7 +95,7 @@ def render_body(markdown: str, figures: Sequence[Figure]) -> dict[str, str]:
                 tag = _FOLD_TAG.fullmatch(token.content)
                 html = token.content + "\n" * (token.content == "</details>")
                 if tag and tag["summary"] is not None:
-                    html = render_inline(tag["summary"])
+                    html = READER.renderInline(tag["summary"])
                     if open_folds == 1:  # The summary of an outermost fold is a heading.
                         html = f'<h2 id="{add_anchor(plain_words(tag["summary"]))}">{html}</h2>'
                     html = f"<summary>{html}</summary>\n"

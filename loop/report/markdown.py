@@ -55,12 +55,7 @@ class Markdown(str):
     __slots__ = ()
 
 
-def escape_template_value(value: object) -> Markdown:
-    """Escape a value that a template prints without a filter, as prose. A space at either end stays."""
-    return value if isinstance(value, Markdown) else Markdown(_keep_outer_spaces(str(value), escape_prose))
-
-
-def _keep_outer_spaces(text: str, escape_text: Callable[[str], str]) -> str:
+def keep_outer_spaces(text: str, escape_text: Callable[[str], str]) -> str:
     """`escape_text(text)`, with a space at each end where `text` had one: escaping strips them."""
     before, after = (" " if edge.isspace() else "" for edge in (text[:1], text[-1:]))
     return f"{before}{escape_text(text)}{after}" if text.strip() else before
@@ -80,7 +75,7 @@ def escape_prose(text: object) -> str:
     escaped = []
     for part in _SPAN.split(one_line(text)):
         is_code = _SPAN.fullmatch(part) is not None
-        escaped.append(part if is_code else _keep_outer_spaces(part, escape_literal))
+        escaped.append(part if is_code else keep_outer_spaces(part, escape_literal))
     return "".join(escaped)
 
 
@@ -89,26 +84,23 @@ def escape_paragraph(text: object) -> str:
     return _BLOCK.sub(lambda mark: f"{mark[0]}\\" if mark[0].isdigit() else f"\\{mark[0]}", escape_prose(text))
 
 
-def _fence(text: str, min_length: int) -> str:
-    """Backticks to put around code: more than `text` has in a row, at least `min_length`."""
-    longest_run = max((len(run) for run in re.findall("`+", text)), default=0)
-    return "`" * max(min_length, 1 + longest_run)
-
-
 def inline_code(text: object) -> str:
     """Text as inline code; new lines become spaces."""
     line = one_line(text)
-    fence, space = _fence(line, 1), " " if line.startswith("`") or line.endswith("`") else ""
+    fence = "`" * (1 + max(map(len, re.findall("`+", line)), default=0))  # Longer than any in the code.
+    space = " " if line.startswith("`") or line.endswith("`") else ""
     return f"{fence}{space}{line}{space}{fence}" if line else "``"
 
 
 def fenced_block(lines: Sequence[str], language: str = "sh", max_lines: int | None = None) -> str:
     """Lines in a fenced block. `max_lines`: show only the last lines, and say how many are hidden."""
-    visible_lines, hidden_count = list(lines), len(lines) - max_lines if max_lines is not None else 0
+    visible_lines = list(lines)
+    hidden_count = 0 if max_lines is None else len(lines) - max_lines
     if hidden_count > 0:
         visible_lines = [f"... {hidden_count} lines before these are left out", *lines[hidden_count:]]
     text = "\n".join(plain_text(line)[:MAX_LINE] for line in visible_lines)
-    return f"{_fence(text, 3)}{language}\n{text}\n{_fence(text, 3)}"
+    fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
+    return f"{fence}{language}\n{text}\n{fence}"
 
 
 EMPTY_CELLS = ("", "-", "0", "0 MiB", "0 %")  # A column with only these cells is left out.

@@ -75,12 +75,6 @@ def open_streams() -> None:
         raise UsageError("stdout is closed: what you ask for cannot be written", "name a place: `> FILE`")
 
 
-def may_animate(stream: IO[str]) -> bool:
-    """Whether a stream is a terminal that takes animation and colours: without NO_COLOR, CI or TERM=dumb."""
-    is_plain = os.environ.get("NO_COLOR") or os.environ.get("CI") or os.environ.get("TERM") in ("dumb", None)
-    return stream.isatty() and not is_plain
-
-
 def terminal_columns(stream: IO[str]) -> int:
     """Width of the terminal in columns; 80 if the stream is no terminal."""
     return shutil.get_terminal_size((80, 24)).columns if stream.isatty() else 80
@@ -91,9 +85,11 @@ class Screen:
 
     def __init__(self, out: IO[str] | None = None, err: IO[str] | None = None, *, is_quiet: bool = False) -> None:
         self.out, self.err = out or sys.stdout, err or sys.stderr
-        self.may_animate = may_animate(self.err) and not is_quiet
+        is_plain = os.environ.get("NO_COLOR") or os.environ.get("CI") or os.environ.get("TERM") in ("dumb", None)
+        is_lively = self.err.isatty() and not is_plain
+        self.may_animate = is_lively and not is_quiet
         forced = os.environ.get("FORCE_COLOR", "") not in ("", "0") and not os.environ.get("NO_COLOR")
-        self.has_colours = forced or may_animate(self.err)
+        self.has_colours = forced or is_lively
         """Whether to colour words: on a terminal, or with FORCE_COLOR. NO_COLOR overrides both."""
         self.is_quiet = is_quiet  # Print only errors: for `--json` without a terminal.
 

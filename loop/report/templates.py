@@ -8,7 +8,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from loop.report import markdown
-from loop.report.markdown import Markdown, Table, shortened
+from loop.report.markdown import Markdown, Table, escape_prose, keep_outer_spaces, shortened
 from loop.report.sections import REPORT_LIMIT, sections_as_markdown
 
 
@@ -30,9 +30,15 @@ def make_environment(
 def markdown_environment(templates: Path) -> Environment:
     """A Jinja2 environment for Markdown. Values go through one of these filters, or are escaped."""
     limit = REPORT_LIMIT
-    env = make_environment(templates, autoescape=False, finalize=markdown.escape_template_value)
+    env = make_environment(
+        templates,
+        autoescape=False,
+        finalize=lambda value: (  # A value without a filter is prose; a space at either end stays.
+            value if isinstance(value, Markdown) else Markdown(keep_outer_spaces(str(value), escape_prose))
+        ),
+    )
     filters: dict[str, Callable[..., str]] = {
-        "text": lambda text: markdown.escape_prose(shortened(text, limit.characters)),
+        "text": lambda text: escape_prose(shortened(text, limit.characters)),
         "line": lambda text: markdown.escape_paragraph(shortened(text, limit.characters)),
         "code": lambda text: markdown.inline_code(shortened(text, limit.characters)),
         "block": markdown.fenced_block,

@@ -15,6 +15,7 @@ from pathlib import Path
 from loop.base.errors import UsageError
 from loop.gate.model import BuildOutput, DeviceOutput, NumpyOutput, TorchOutput
 from loop.learning.prediction import prediction_table
+from loop.model.bisect import BisectOutput
 from loop.model.change import jobs_of, kept_gains
 from loop.model.measurement import Against, SpeedVerdict
 from loop.model.output import (
@@ -206,7 +207,8 @@ def make_diagnoses(head: SessionHead, finished: Sequence[Finished]) -> tuple[Dia
         messages = [check.message for check in checks.checks if check.status in ("refused", "crashed", "hung")]
         lines = [("Fault", message) for message in messages[:1]]
         lines += explanation.lines if explanation else ()
-        for answer in (answer for searched, answer in findings.search_answers(finished) if searched == variant):
+        answers = [search.answer for search in outputs_of(finished, BisectOutput) if search.variant == variant]
+        for answer in filter(None, answers):
             lines += [("Commit", commit.name) for commit in answer.culprits]
             if answer.range:
                 lines.append(("Commit", f"one of {', '.join(commit.name for commit in answer.range)}"))
@@ -241,10 +243,11 @@ def _ranked_causes(diagnoses: Sequence[Diagnosis], finished: Sequence[Finished])
         for checks in output.variants:
             if checks.first_failure and checks.variant not in diagnosed:
                 causes_by_fault.append([(checks.variant, "First failure", checks.first_failure.message)])
-    for variant, answer in findings.search_answers(finished):
-        if variant not in diagnosed:
-            commits = [(variant, "Commit", commit) for commit in findings.blamed_lines(answer)]
-            causes_by_fault.append([(variant, "Regression", findings.headline(answer)), *commits])
+    for search in outputs_of(finished, BisectOutput):
+        if search.answer is not None and search.variant not in diagnosed:
+            commits = [(search.variant, "Commit", commit) for commit in findings.blamed_lines(search.answer)]
+            main_cause = (search.variant, "Regression", findings.headline(search.answer))
+            causes_by_fault.append([main_cause, *commits])
     return [cause for rank in zip_longest(*causes_by_fault) for cause in rank if cause is not None]
 
 

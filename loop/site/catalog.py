@@ -139,12 +139,12 @@ def pages(templates: Path, contents: Contents) -> Iterator[tuple[str, str]]:
 
 def site_environment(templates: Path) -> Environment:
     """A Jinja2 environment for HTML: cleans and escapes all values except markup of templates."""
-
-    def clean_value(value: Any) -> Any:
-        """A string cleaned as text of any origin; other values and markup stay."""
-        return clean_text(value) if isinstance(value, str) and not isinstance(value, Markup) else value
-
-    env = make_environment(templates, finalize=clean_value)
+    env = make_environment(
+        templates,
+        finalize=lambda value: (  # A string may be of any origin; markup of templates stays.
+            value if isinstance(value, Markup) or not isinstance(value, str) else clean_text(value)
+        ),
+    )
     env.filters |= {
         "usd": say.usd,
         "billed": say.billed_usd,

@@ -177,6 +177,11 @@ class Trial:
         self.subject, self.choices = subject, choices
         self.inputs = [tensor for choice in choices.values() for tensor in choice.inputs]
         """All input tensors, in the order of the call."""
+        # `shifted` changes the first of normal values alone: float32 loses too much with shifted weights.
+        self.first_normal = next((tensor for tensor in self.inputs if tensor.values == "normal"), None)
+        is_drawn = all(tensor.values in ("normal", "positive") for tensor in self.inputs)
+        self.needs_generator = subject.kind != "function" or not is_drawn
+        """Whether the target needs a Python function that makes its inputs: loop draws only normal values."""
         self.dims = list(dict.fromkeys(dim for tensor in self.inputs for dim in tensor.dims))
         """Names of all sizes, in order of appearance."""
         self.attributes: dict[str, Scalar] = {}
@@ -192,18 +197,6 @@ class Trial:
         module = sys.modules[REFERENCE] = types.ModuleType(REFERENCE)  # The source of `make` imports it.
         vars(module).update(names)
         self.make_inputs = _executed_names(self.generator(REFERENCE), "inputs")["make"]
-
-    @property
-    def first_normal(self) -> TensorSpec | None:
-        """The first input of normal values; None without one. `shifted` changes this one alone, because float32
-        loses too much with shifted weights."""
-        return next((tensor for tensor in self.inputs if tensor.values == "normal"), None)
-
-    @property
-    def needs_generator(self) -> bool:
-        """Whether the target needs a Python function that makes its inputs: loop draws only normal values."""
-        is_drawn = all(tensor.values in ("normal", "positive") for tensor in self.inputs)
-        return self.subject.kind != "function" or not is_drawn
 
     def run(
         self,
@@ -394,15 +387,12 @@ class Sizes:
         self.shapes, self.fixed_sizes = shapes, fixed_sizes
         self.names = list(dict.fromkeys(name for shape in shapes for name in shape))
         self.free_dims = [name for name in self.names if name not in fixed_sizes]
-
-    def candidates(self) -> list[dict[str, int]]:
+        self.candidates: list[dict[str, int]] = []
         """Sizes to try, one after the other, until a function runs. Those given by number stay."""
-        candidates: list[dict[str, int]] = []
         for row in DIFFERENT_SIZES:
             sizes = dict(zip(self.free_dims, itertools.cycle(row), strict=False))
-            candidate = {**sizes, **self.fixed_sizes}
-            candidates += [] if candidate in candidates else [candidate]
-        return candidates
+            candidate = {**sizes, **fixed_sizes}
+            self.candidates += [] if candidate in self.candidates else [candidate]
 
     def timed(self, divisor: int) -> dict[str, int]:
         """The timed sizes. Those that the user did not fix are divided by `divisor`, to 8 at least."""

@@ -119,7 +119,7 @@ def search_call(subject: Subject, choices: Choices, sizes: Sizes) -> tuple[Trial
     first_error = nonfinite_call = None
     for combination in itertools.islice(combinations, MOST_TRIES):
         choice_by_path = dict(zip(choices.by_path, combination, strict=True))
-        for candidate in sizes.candidates() if time.monotonic() - began < LIMIT_S else ():
+        for candidate in sizes.candidates if time.monotonic() - began < LIMIT_S else ():
             try:
                 trial = Trial(subject, choice_by_path)
                 is_finite = trial.run(candidate).is_finite

@@ -11,7 +11,7 @@ from markdown_it.token import Token
 
 from loop.base.places import shipped
 from loop.report.figures import Figure, draw_ratios
-from loop.report.html import render_inline, render_page
+from loop.report.html import READER, render_page
 from loop.report.markdown import plain_text, shortened
 from loop.session.page import View, render_session
 from tests.makers import (
@@ -132,7 +132,7 @@ def test_the_page_allows_itself_its_own_style_and_script_only() -> None:
 )
 def test_a_line_of_markdown_becomes_html(expected: str, text: str) -> None:
     """Code, bold, escapes and safe links are markup; nothing else is."""
-    assert expected == render_inline(text)
+    assert expected == READER.renderInline(text)
 
 
 def test_no_text_of_a_record_becomes_an_element_of_a_figure() -> None:
