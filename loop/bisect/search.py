@@ -379,8 +379,8 @@ class Pairs(Observations):
         return max(middle, key=self.count_at, default=None)
 
     def confirm(self, confirmation: Confirmation) -> ProbeRequest | Culprit | None:
-        """The culprit, if the claim is confirmed that it is slower than its parent by a share (`CONFIRM_ABOVE`) of
-        the whole step; None if that is refuted, or still open after too many pairs; else a request for more."""
+        """Is the suspect slower than its parent by `CONFIRM_ABOVE` of `claim.step`, the step of
+        its range? A Culprit if so; None if refuted, or open after many pairs; else a request."""
         suspect, parent, claim = confirmation.suspect, confirmation.parent, confirmation.claim
         problem, count = self.problem, len(confirmation.values_at[suspect])
         if count >= FIRST_PAIRS:

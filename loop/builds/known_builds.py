@@ -187,7 +187,7 @@ def list_options(variant: CAbiVariant, folder: Path) -> dict[str, list[str]]:
 
 
 def read_dependency_lists(folder: Path) -> list[str]:
-    """Files that assembler and linker listed in `folder`, by the flags of `list_options`."""
+    """Files that assembler and linker read, by the lists that `list_options` made them write."""
     paths = [path for path in (folder / ASSEMBLER_LIST, folder / LINKER_LIST) if path.is_file()]
     return [name for path in paths for name in parse_make_rules(path.read_text(errors="surrogateescape"))]
 

@@ -204,8 +204,8 @@ def rebuild_structure(skeleton: bytes, tensors: Sequence[Tensor]) -> Any:
 
 
 def _named_values(structure: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield (path, value) for each value in a structure of mappings, sequences, dataclasses and
-    modules (their tensors); none for None. `path`: that of the structure itself."""
+    """Yield (path, value) of each leaf of mappings, sequences, dataclasses, and modules (tensors);
+    none for None. It names a call's tensors and outputs. `path`: that of the structure itself."""
     members: dict[Any, Any] = {}
     if isinstance(structure, torch.nn.Module):
         members = {**dict(structure.named_parameters()), **dict(structure.named_buffers())}

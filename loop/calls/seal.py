@@ -61,6 +61,6 @@ class Seal:
                 self._codes.append((f"{name} (code)", function, function.__code__))
 
     def replaced_functions(self) -> list[str]:
-        """Names of functions that were replaced since this seal was made; empty for none."""
+        """Names of watched functions that were replaced since this seal; empty for none."""
         names = [name for name, space, key, value in self._functions if space.get(key) is not value]
         return names + [name for name, function, code in self._codes if function.__code__ is not code]

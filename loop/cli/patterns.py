@@ -55,7 +55,7 @@ class PatternRow(Model):
     problem: str
     use_when: tuple[str, ...]
     priority: str
-    steps: int
+    steps: int  # Their number.
 
 
 class PatternList(Printed):

@@ -44,7 +44,7 @@ class Rule:
     cost: float  # Complexity in bits: the prior probability of the rule is 2 ** -cost.
     holds: Callable[..., bool]  # Takes a case.
     limits: tuple[tuple[str, int], ...] = ()
-    """For rules with a threshold: the name of a size, and its limit."""
+    """Thresholds: name of a size and its limit; cases near them are tried."""
 
     @property
     def negated(self) -> "Rule":

@@ -90,7 +90,7 @@ def sources(context: Context, arguments: SourceLimits) -> RunningAction[SourcesO
         units=units,
         framework_headers=tuple(sorted(headers)),
     )
-    return Result(output, idle=not identities)
+    return Result(output, idle=not identities)  # Idle: no variant is compiled.
 
 
 def build_variants(context: Context, arguments: NoArguments) -> RunningAction[BuildOutput]:
@@ -203,8 +203,8 @@ def workloads(
     *,
     judged_only: bool = True,
 ) -> tuple[Workload, ...]:
-    """The workloads of these sets, with values by `seed` and in the element type of `device`; None: those of
-    the session. `judged_only`: without those that the last verification of this session could not judge."""
+    """Workloads of the sets. `seed`: of their values; `device`: of the default element type; None:
+    the session's. `judged_only`: without those that its last verification left `not judged`."""
     target, unjudged = context.bench.target, unjudged_workload_names(context) if judged_only else ()
     dtype = target.dtypes[device or context.bench.device]
     in_sets = expand_sets(target, sets, dtype, context.task.seed if seed is None else seed)

@@ -196,7 +196,7 @@ def group_by_name(workloads: Iterable[Workload]) -> list[list[Workload]]:
 
 
 def merge_checks(parts: Sequence[VariantChecks], workloads: Sequence[Workload]) -> VariantChecks:
-    """Merge the checks that several jobs made of one side, in the order of the workloads; those of others last."""
+    """Concatenate the checks that jobs made of one side, sorted by workload; unlisted ones last."""
     position_by_key = {workload_key(workload): position for position, workload in enumerate(workloads)}
 
     def sort_key(check: Check) -> tuple[int, int]:
@@ -263,7 +263,7 @@ class SideChecker:
 
     @property
     def checks(self) -> VariantChecks:
-        """The checks made so far, in the order of the job's workloads."""
+        """All checks made so far, several of one workload too, sorted by the job's workloads."""
         checks = VariantChecks(variant=self.side.name, build_id=self.side.build_id, checks=tuple(self.made_checks))
         return merge_checks([checks], self.job.workloads)
 

@@ -35,11 +35,11 @@ class Erring:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.memory: dict[Any, Any] = {}  # Memory of the mistake between calls.
+        self.memory: dict[Any, Any] = {}  # What the mistake keeps between calls: an old result.
         self.last_result: SplitStructure | None = None
         """Last honest result, split into tensors and structure."""
         self.result_forms: dict[Any, tuple[torch.Size, torch.dtype]] = {}
-        """Shapes and types of the inputs to shape and type of the output."""
+        """(shape, type) of each floating-point input, to those of the first such output."""
 
     def __call__(self, function: Function, *positional: Any, **keywords: Any) -> Any:
         """Call the function with the mistake; return the result in the function's own structure."""

@@ -46,9 +46,9 @@ class Claim(Model):
 
     number: int
     step: float = 0.0
-    """Latency: log ratio of the bad end to the good end. A culprit must exceed a share of it."""
+    """Latency: log ratio of the bad level to the good one, so not the suspect's own slow-down."""
     sd: float = 0.0
-    """Latency: standard deviation of a pair's log ratio."""
+    """Latency: standard deviation of one pair's log ratio, not of the step."""
     rates: tuple[float, float] = (0.0, 0.0)
     """Correctness: expected failure rates of culprit and parent."""
 

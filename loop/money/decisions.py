@@ -362,7 +362,7 @@ def check_progress(rows: Sequence[SessionRow]) -> StopRule:
 
 
 def check_budget(rows: Sequence[SessionRow], budget_s: float | None, used_s: float | None) -> StopRule:
-    """Stop rule: the running session against its budget, or the last against its prediction."""
+    """Stop rule: this session against its budget; else the latest row against its prediction."""
     rule, session_name = f"budget + {100 * (OVERRUN_FACTOR - 1):.0f} %", "this session"
     if budget_s is None or used_s is None:
         last_row = rows[-1] if rows else None

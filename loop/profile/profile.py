@@ -231,7 +231,7 @@ def profile_call(
 
 
 def device_profile(runs: Sequence[KernelRun], by: Literal["ncu", "torch's profiler"]) -> DeviceProfile:
-    """Combine the launches of a call by kernel; shares are means weighted by time."""
+    """Combine launches by kernel. Shares: means weighted by time; None if one is unknown."""
     kernels = []
     for name in dict.fromkeys(launch.kernel for launch in runs):
         launches = [launch for launch in runs if launch.kernel == name]

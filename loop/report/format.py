@@ -30,7 +30,7 @@ def speedup_text(value: float, decimals: int = 2) -> str:
 
 
 def latency(us: float) -> str:
-    """Microseconds as `12.3 µs`, or `1.23 ms` from 1,000 on."""
+    """Microseconds to three digits: `12.3 µs`, or `1.23 ms` from 1,000 on."""
     return f"{significant(us)} µs" if us < 999.5 else f"{significant(us / 1000)} ms"
 
 

@@ -356,7 +356,7 @@ class Walk:
 
 
 def drop_later_records(records: dict[Key, Finished], repeated_record: Finished) -> None:
-    """Drop the records of all steps after a repeated step, if it made something else (another identity)."""
+    """Drop the records after a repeated step if its `identity` changed: it made something else."""
     key, identity = repeated_record.key, repeated_record.output.get("identity")
     if key in records and records[key].output.get("identity") != identity:
         keys = list(records)

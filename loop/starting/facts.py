@@ -530,7 +530,7 @@ def _workloads(trial: Trial, base: Dims, sizes: Sizes, *, vary_fixed: bool) -> t
     checked: list[Dims] = []
     for numbers in EDGES if independent else ():  # All independent sizes change at once.
         candidate = {**base, **dict(zip(independent, itertools.cycle(numbers), strict=False))}
-        checked += [candidate] if trial.try_sizes(candidate) else []
+        checked += [candidate] if candidate not in checked and trial.try_sizes(candidate) else []
     for name in dependent if len(checked) >= ENOUGH_EDGES else names:  # One size changes at a time.
         candidates = [{**base, name: size} for size in SINGLE_SIZES]
         running = [workload for workload in candidates if workload not in checked and trial.try_sizes(workload)]

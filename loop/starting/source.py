@@ -439,6 +439,9 @@ def _match_numbers(
         is_count = is_counter and unknown == [name]
         if unset == [name]:
             is_count = not size or (is_counter and len(sizes) > 1)
+        if name in constants and name in sizes:
+            message = f"--set {name}={constants[name]}: {name} is a size of --like"
+            raise function.unclear(message, "give sizes of --like by number where one follows from another")
         if name in constants and name not in attributes:
             value = constants[name]
             expressions[name] = json.dumps(value)

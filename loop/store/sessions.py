@@ -428,7 +428,7 @@ def session_row(head: SessionHead, record: SessionRecord | None, lines: Sequence
 
 
 def _recorded_row(session: RecordedSession) -> SessionRow:
-    """The index row of a session recorded before `loop`, from the figures of its report."""
+    """The index row of a session from before `loop`. Predictions and the return leave it out."""
     gpu, row, seconds = session.gpu.get("name"), session.row, session.row.minutes * 60
     costs: dict[Resource, float | None] = {"gpu": row.gpu_usd, "ai": row.ai_usd, "engineer": row.engineer_usd}
     fields = {"rate": "history", "seconds": seconds, "basis": "stated"}
@@ -448,7 +448,7 @@ def _recorded_row(session: RecordedSession) -> SessionRow:
         charges=tuple(charges),
         usd=sum(charge.usd for charge in charges),
         unmeasured=tuple(Unmeasured(resource=name, reason="its report states none") for name in missing),
-        incorrect=("the kernel",) if row.correct is False else (),
+        incorrect=("the kernel",) if row.correct is False else (),  # Its variants have no names.
         recorded=True,
     )
 

@@ -397,7 +397,7 @@ class TimedCall:
         if self.is_on_gpu:
             calls, self._replays = plan_replays(call_s, gpu_sample_s, most_calls)
             return calls
-        sample_s = SLEPT_SAMPLE_S if self.worker.bells else SAMPLE_S
+        sample_s = SLEPT_SAMPLE_S if self.worker.bells else SAMPLE_S  # Bells: no core to poll from.
         return max(1, min(math.ceil(sample_s / call_s), most_calls))
 
     def probe_memory(self) -> Waiting[MemoryProbe | None]:

@@ -291,8 +291,8 @@ class Judge:
         return max(findings, key=lambda finding: finding.badness)
 
     def _allow_input_rounding(self, answer: Answer, index: int) -> Truth:
-        """Widen the allowed error of output number `index` by what any sound summation and exp may lose. A run
-        of the reference in the call's own types replaces a missing `plain`."""
+        """Widen the allowed error of output `index` by what a sound summation and exp may lose.
+        Only without `plain` it also counts the reference's error in the call's own types."""
         inputs, right = answer.inputs, answer.truths[index]
         call, sizes = inputs.call, self.functions.dimension_sizes(inputs.call)
         if self.functions.has_plain_signature(call) and sizes and not self.signature.has_unknown_outputs:

@@ -113,7 +113,7 @@ class Nursery:
         return ForkedProcess(pid, output, errors)
 
     def close(self) -> None:
-        """End the nursery. The next fork starts another, unless this one was lost."""
+        """End the process, not those it forked. The next fork starts one; after a loss, none."""
         if self._control is not None:
             self._control.close()
         if self._child is not None:

@@ -143,9 +143,9 @@ class Program:
 
     def receive(self, limit_s: float, note: str, hung: str = HUNG) -> Waiting[Any]:
         """Wait for the reply to the oldest unanswered request. Raises WorkerLost if the child dies,
-        exceeds `limit_s` (`hung`: its message, with a place for the seconds) or sends an invalid reply;
-        Refused if it refuses."""
-        start_s = self.child.seconds
+        exceeds `limit_s` (`hung`: the message, with a place for it) or sends an invalid reply;
+        Refused if it refuses; MachineFailure if a limit of CPU time may have ended it."""
+        start_s = self.child.seconds  # Wall time since it was started.
         while b"\n" not in self._pending:
             if self.child.seconds - start_s > limit_s:
                 raise self.kill_as_lost("hung", hung.format(limit_s))
@@ -331,8 +331,8 @@ class Orders:
         self._generator = random.SystemRandom()
 
     def enter(self, empty_way: str | None = None) -> None:
-        """Put the worker into the mode in which it waits for orders. `empty_way`: orders concern
-        empty calls made in this way (for floors); None: they concern the staged call."""
+        """Make the worker wait for orders with other numbers than the last one's. `empty_way`: its
+        orders make empty calls in this way (for floors), or none if ""; None: the staged calls."""
         self.worker.send(ObeyOrders(self.worker.arena.control_words[ORDER], empty_way))
 
     def leave(self) -> Waiting[tuple[str, ...]]:

@@ -413,7 +413,7 @@ def _initial_weights(functions: TargetFunctions, call: Call) -> Iterator[str]:
 
 
 def _change_input(tensor: Tensor, other: Tensor) -> Tensor | None:
-    """New values for an input: the other seed's, or else modified ones; None if neither differs."""
+    """Another value of an input, to test whether the reference reads it; None if there is none."""
     if not tensor.numel() or tensor.shape != other.shape:
         return None
     if not same_bits(tensor, other):

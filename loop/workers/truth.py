@@ -56,7 +56,7 @@ class Truth:
     dimension_names: list[str]
     reference: Tensor  # The right output in float64.
     plain_max: float
-    plain_mean: float  # Largest and mean error of the plain implementation; 0 if unknown.
+    plain_mean: float  # Largest, mean error of `plain`, else of a run in its own types; 0: unknown.
     error_limits: tuple[float, float]
     """Limits of the largest and the mean error, from the plain implementation's errors."""
     allowed: Tensor  # Allowed absolute error of each element.

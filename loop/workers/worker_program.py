@@ -54,8 +54,8 @@ class CheckedOutput:
 
 
 def describe_float_unit() -> str:
-    """How this thread's floating-point unit differs from a usual one, in words; empty if it does not. A variant
-    may change it in a call, or when it is loaded: `-Ofast` links such code into libraries."""
+    """How this thread's floating-point unit differs from a usual one, in words; empty if not. Asked
+    after each check's calls: a call, or loading code linked by `-Ofast`, may have changed it."""
     enabled_traps = getattr(ctypes.CDLL(None), "fegetexcept", None)
     if enabled_traps is not None and enabled_traps():  # They could end the calculations below, too.
         return "a floating-point exception, such as underflow, ends the process"
