@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from loop.base.documents import file_error, sums
 from loop.base.errors import LoopError, WorkFailed
-from loop.model.record import Closed, Event, Finished, Line, Opened, Started
+from loop.model.record import Event, Finished, Line, Opened, Started
 
 NAME = "journal.jsonl"
 
@@ -122,12 +122,6 @@ def open_step(lines: Iterable[Line]) -> Started | None:
     """The step that began and has not ended; None if there is none."""
     events = [line.event for line in lines if isinstance(line.event, Started | Finished)]
     return events[-1] if events and isinstance(events[-1], Started) else None
-
-
-def last_close_event(lines: Iterable[Line]) -> Closed | None:
-    """The last close event; None while the session runs, or if it was killed."""
-    events = [line.event for line in lines if isinstance(line.event, Closed | Opened)]
-    return events[-1] if events and isinstance(events[-1], Closed) else None
 
 
 def write_error(path: Path, error: OSError) -> LoopError:

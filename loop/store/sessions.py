@@ -117,11 +117,6 @@ class SessionFolder:
         """Store the record: the session's results."""
         sums.write_sealed(self.path / RECORD, record)
 
-    def write_report(self, text: str, figures: Mapping[str, str]) -> None:
-        """Store the report. `figures`: path relative to the report, to the figure's text (SVG)."""
-        write_figures(self.path, figures)
-        write_atomic(self.report, text)
-
     def write_samples(self, name: str, rows: Sequence[Any]) -> str:
         """Store raw timings as `samples/NAME.json`; return that path, relative to the session."""
         folder = self.path / SAMPLES
@@ -139,7 +134,7 @@ def describe_lost_lines(folder: Path, record: SessionRecord | None, lines: Seque
 
 
 def write_figures(folder: Path, figures: Mapping[str, str]) -> None:
-    """Write figures (relative path to text) in folder `folder`. Raises LoopError when a write fails."""
+    """Write figures (relative path to SVG text) in folder `folder`. Raises LoopError when a write fails."""
     for name, text in figures.items():
         path = folder / name
         try:

@@ -82,18 +82,14 @@ def complain(
     return Complaint(document.name, line, column, dotted_path(place), *texts, hint)
 
 
-def nearest(word: str, choices: Sequence[str]) -> list[str]:
-    """At most three choices similar to `word`, best first."""
-    if len(word) > MAX_TEXT:
-        return []
-    import difflib
-
-    return difflib.get_close_matches(word, choices, n=3)
-
-
 def did_you_mean(word: str, choices: Sequence[str]) -> str | None:
     """The hint `did you mean 'x'?` with the nearest other choice; None if none is similar."""
-    similar = nearest(word, [choice for choice in choices if choice != word])
+    if len(word) > MAX_TEXT:
+        return None
+    import difflib
+
+    others = [choice for choice in choices if choice != word]
+    similar = difflib.get_close_matches(word, others, n=1)
     return f"did you mean {similar[0]!r}?" if similar else None
 
 
@@ -235,7 +231,11 @@ class _Builder:
             return items
         fields: dict[str, Any] = {}
         while not isinstance(event := next(self.events), yaml.MappingEndEvent):
-            key = self._key(event, place)
+            self._refuse_references(event, place)
+            key = self._scalar(event, place) if isinstance(event, yaml.ScalarEvent) else {}
+            if not isinstance(key, str) or (key == "<<" and not event.style):  # `<<`: the merge key.
+                got = f"{quote(key)}; quote it if it is text"
+                raise self._complain(event, place, "a word as a key", got)
             if key in fields:
                 got = f"{quote(key)} again, first on line {self.keys[*place, key][0]}"
                 raise self._complain(event, (*place, key), "each key once", got)
@@ -249,15 +249,6 @@ class _Builder:
         if event.anchor or event.tag is not None:
             got = quote(f"{'*' if is_alias else '&'}{event.anchor}" if event.anchor else event.tag)
             raise self._complain(event, place, "a value without an alias, an anchor or a tag", got)
-
-    def _key(self, event: Any, place: Place) -> str:
-        """The text of a mapping's key. Raises DefinitionError for another type, or the merge key `<<`."""
-        self._refuse_references(event, place)
-        key = self._scalar(event, place) if isinstance(event, yaml.ScalarEvent) else {}
-        if not isinstance(key, str) or (key == "<<" and not event.style):
-            got = f"{quote(key)}; quote it if it is text"
-            raise self._complain(event, place, "a word as a key", got)
-        return key
 
     def _scalar(self, event: Any, place: Place) -> Any:
         """The value of a scalar: text if quoted (it has a `style` then), else by the YAML core schema."""
