@@ -147,7 +147,7 @@ def untrusted_error(project: Project) -> LoopError:
     reason = "they have not been allowed yet"
     if str(project.target) in Grants.read():
         reason = "what they run has changed since it was allowed"
-    name, words, origin = project.manifest, [str(project.target)], read_origin(project.target)
+    name, words, origin = str(project.manifest), [str(project.target)], read_origin(project.target)
     if origin is not None and origin.format is None:  # Else the task alone would not tell its format.
         name, words = origin.task, [origin.task, *origin.answers.values()]
     if any(word.startswith("-") for word in words):  # It would be read as an option.

@@ -11,6 +11,7 @@ from pathlib import Path
 from loop.agents import proposing
 from loop.base.documents import to_json, write_atomic
 from loop.base.errors import LoopError, MachineFailure, UsageError, WorkFailed
+from loop.base.locks import locked
 from loop.base.places import WORKTREES, state_folder
 from loop.base.processes import signals_as_flags
 from loop.builds.build import list_files_read
@@ -37,7 +38,7 @@ from loop.steps.context import Context, Past, Task, Workshop
 from loop.steps.setting import Setting, ask_for_session_trust, open_bench, trusted_setting
 from loop.store import sessions
 from loop.store.journal import NAME, Journal, finished_steps
-from loop.store.sessions import CHANGES, SessionFolder, verified_builds
+from loop.store.sessions import CHANGES, LOCK, SessionFolder, verified_builds
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,7 @@ def resume_session(name: str, request: opening.SessionRequest, screen: Screen) -
     setting = trusted_setting(request.target, screen)
     folder = sessions.find_session(setting.project.sessions, name)
     hint = f"go on with: loop run session --resume {name}"
-    with signals_as_flags(), errors_as_machine_failures(setting, hint), folder.lock():
+    with signals_as_flags(), errors_as_machine_failures(setting, hint), locked(folder.path / LOCK):
         head, record, lines = folder.head(), folder.record(), folder.lines()
         request.limits.check(head, rates(setting.project))
         # Nothing follows the close event; a session that runs, or was killed, ends with another one.

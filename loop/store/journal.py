@@ -23,10 +23,10 @@ class Journal:
     def __init__(self, path: Path) -> None:
         """Read the lines so far, and cut an unfinished last one. Raises LoopError if another one is damaged."""
         self.path = path
-        checked_lines = list(_checked_lines(path))
-        self.lines = [line for line, _ in checked_lines]
+        lines = list(checked_lines(path))
+        self.lines = [line for line, _ in lines]
         """All lines so far, including those of earlier processes of this session."""
-        self._last_checksum = checked_lines[-1][1] if checked_lines else ""
+        self._last_checksum = lines[-1][1] if lines else ""
         try:
             if path.exists():  # A kill may have left part of a line.
                 os.truncate(path, path.read_bytes().rfind(b"\n") + 1)
@@ -62,20 +62,10 @@ class Journal:
 
 def read_journal(path: Path) -> list[Line]:
     """All lines of a journal, without an unfinished last one. Raises LoopError on a damaged line."""
-    return [line for line, _ in _checked_lines(path)]
+    return [line for line, _ in checked_lines(path)]
 
 
-def read_intact_lines(path: Path) -> tuple[list[Line], str]:
-    """The lines before the first damaged one, and a message on that one; empty if there is none."""
-    lines: list[Line] = []
-    try:
-        lines.extend(line for line, _ in _checked_lines(path))
-    except LoopError as error:
-        return lines, error.message
-    return lines, ""
-
-
-def _checked_lines(path: Path) -> Iterator[tuple[Line, str]]:
+def checked_lines(path: Path) -> Iterator[tuple[Line, str]]:
     """Each line with its checksum; none without a file. Raises WorkFailed where the checksum chain breaks."""
     checksum, content = "", b""
     try:

@@ -13,7 +13,6 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -59,15 +58,12 @@ class SessionFolder:
         """Path of the session's report."""
         return self.path / REPORT
 
-    def lock(self) -> AbstractContextManager[object]:
-        """Lock the session for writing. Raises Held when another process has the lock."""
-        return locked(self.path / LOCK)
-
     @contextlib.contextmanager
     def locked_with_head(self, head: SessionHead) -> Iterator[None]:
-        """Lock the session while it runs, and write its head. Removes the folder if that write fails."""
+        """Lock the session while it runs, and write its head. Removes the folder if that write fails. Raises
+        LockHeld when another process has the lock."""
         try:
-            with self.lock():
+            with locked(self.path / LOCK):
                 self.write_head(head)
                 yield
         except LoopError:
@@ -372,7 +368,11 @@ def compute_row(path: Path) -> tuple[SessionRow | None, str]:
         head, record = folder.head(), folder.record()
         if head.id != path.name:  # A copied folder must not count twice.
             return None, f"{path}: a copy of session {head.id}"
-        lines, problem = journal.read_intact_lines(path / journal.NAME)
+        lines, problem = list[Line](), ""
+        try:
+            lines.extend(line for line, _ in journal.checked_lines(path / journal.NAME))
+        except LoopError as error:
+            problem = error.message
         return session_row(head, record, lines), problem or describe_lost_lines(path, record, lines)
     except LoopError as error:
         return None, error.message

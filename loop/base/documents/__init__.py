@@ -68,18 +68,13 @@ class Document:
         return self.values.get(place, (1, 1))
 
 
-def dotted_path(place: Place) -> str:
-    """A place as text for complaints: `steps.0.budget_s`."""
-    return clip(".".join(map(str, place)), MAX_TEXT)
-
-
 def complain(
     document: Document, place: Place, expected: str, got: str, hint: str | None = None, *, key: bool = False
 ) -> Complaint:
     """Make a complaint about the value at `place`, or with `key` about that value's key."""
     line, column = document.position(place, key=key)
-    texts = clip(expected, MAX_TEXT), clip(got, MAX_TEXT)
-    return Complaint(document.name, line, column, dotted_path(place), *texts, hint)
+    path, expected, got = (clip(text, MAX_TEXT) for text in (".".join(map(str, place)), expected, got))
+    return Complaint(document.name, line, column, path, expected, got, hint)
 
 
 def did_you_mean(word: str, choices: Sequence[str]) -> str | None:
@@ -167,8 +162,11 @@ def _position_after(text: str) -> Position:
     return len(lines), len(lines[-1]) + 1
 
 
-def _definition_error(name: str, position: Position, expected: str, got: str, path: str = "") -> DefinitionError:
-    """The error for one mistake in file `name`. `path`: of the wrong value; empty: the whole file."""
+def _definition_error(
+    name: str, position: Position, expected: str, got: str, place: Place = ()
+) -> DefinitionError:
+    """The error for one mistake in file `name`. `place`: of the wrong value; empty: the whole file."""
+    path = clip(".".join(map(str, place)), MAX_TEXT)
     return DefinitionError([Complaint(name, *position, path, expected, got)])
 
 
@@ -213,7 +211,7 @@ class _Builder:
 
     def _complain(self, event: Any, place: Place, expected: str, got: str) -> DefinitionError:
         """The error, to be raised by the caller, about the value at `place` that starts with `event`."""
-        return _definition_error(self.name, _position_of(event), expected, got, dotted_path(place))
+        return _definition_error(self.name, _position_of(event), expected, got, place)
 
     def _value(self, event: Any, place: Place) -> Any:
         """The value at `place`, which starts with `event`. Notes the positions of it and all its parts."""
