@@ -205,6 +205,7 @@ def parse_numstat(numstat: str) -> dict[str, int]:
 LOG_FORMAT = "%H%x00%T%x00%P%x00%aN%x00%aI%x00%s"
 """Log format: hash, tree, parents, author (mailmap), date, subject. NUL bytes separate the fields."""
 SHORT_HASH = 12  # Length of a hash in messages.
+SHALLOW_HINT = "this clone is shallow, older commits are not in it: git fetch --unshallow"
 
 
 def resolve_revision(folder: Path, revision: str) -> str:
@@ -213,14 +214,9 @@ def resolve_revision(folder: Path, revision: str) -> str:
     try:
         return git(folder, *arguments).strip()
     except LoopError as error:
-        hint = _hint_at_history(folder, "git log --oneline names some")
+        is_shallow = git(folder, "rev-parse", "--is-shallow-repository").strip() == "true"
+        hint = SHALLOW_HINT if is_shallow else "git log --oneline names some"
         raise UsageError(f"{revision} is no commit of {folder}", hint=hint) from error
-
-
-def _hint_at_history(folder: Path, hint: str) -> str:
-    """`hint`, or the advice to fetch older commits in a shallow clone, which lacks them."""
-    is_shallow = git(folder, "rev-parse", "--is-shallow-repository").strip() == "true"
-    return "this clone is shallow, older commits are not in it: git fetch --unshallow" if is_shallow else hint
 
 
 def first_parent_commits(folder: Path, good: str, bad: str) -> list[Candidate]:
@@ -239,7 +235,9 @@ def first_parent_commits(folder: Path, good: str, bad: str) -> list[Candidate]:
             hint = f"both come from {base}: is that one good?"
         except LoopError:
             hint = "they have no common history"
-        raise UsageError(f"{good_short} is no ancestor of {bad_short}", _hint_at_history(folder, hint))
+        if git(folder, "rev-parse", "--is-shallow-repository").strip() == "true":
+            hint = SHALLOW_HINT
+        raise UsageError(f"{good_short} is no ancestor of {bad_short}", hint)
     descendants = set(git(folder, "rev-list", "--ancestry-path", f"{good_commit}..{bad_commit}").split())
     commits = _read_log(folder, "--first-parent", f"{good_commit}..{bad_commit}")
     return [commit for commit in commits if commit.commit in descendants]
