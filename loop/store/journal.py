@@ -60,13 +60,9 @@ class Journal:
         self._file.close()
 
 
-def read_journal(path: Path) -> list[Line]:
-    """All lines of a journal, without an unfinished last one. Raises LoopError on a damaged line."""
-    return [line for line, _ in checked_lines(path)]
-
-
 def checked_lines(path: Path) -> Iterator[tuple[Line, str]]:
-    """Each line with its checksum; none without a file. Raises WorkFailed where the checksum chain breaks."""
+    """Each line of a journal with its checksum, without an unfinished last one; none without a file. Raises
+    WorkFailed where a line is damaged, or breaks the checksum chain."""
     checksum, content = "", b""
     try:
         content = sums.read_regular(path)

@@ -82,7 +82,8 @@ class SessionFolder:
 
     def lines(self) -> list[Line]:
         """All journal lines. Raises LoopError when lines are damaged, or missing since the record."""
-        lines, record = journal.read_journal(self.path / journal.NAME), None
+        lines = [line for line, _ in journal.checked_lines(self.path / journal.NAME)]
+        record = None
         with contextlib.suppress(LoopError):  # `record()` reports damage to its own caller.
             record = self.record()
         if damage := describe_lost_lines(self.path, record, lines):
