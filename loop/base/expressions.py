@@ -132,7 +132,10 @@ class Expression:
 
     def evaluate_number(self, values: Values) -> float:
         """The expression's finite number. Raises ExpressionError for an unknown name or another type."""
-        return self.evaluate(values, _require_finite)
+        number = self.evaluate(values, lambda value: float(_require_number(value)))
+        if not math.isfinite(number):
+            raise ExpressionError("a finite number", str(number), expression=self.text)
+        return number
 
     def evaluate(self, values: Values, convert: Callable[[object], T]) -> T:
         """The value, checked by `convert`, which raises ExpressionError; so does each arithmetic error."""
@@ -180,13 +183,6 @@ def _require_number(value: object) -> Any:
     if not isinstance(value, int | float) or isinstance(value, bool):
         raise ExpressionError("a number", _quote_value(value))
     return value
-
-
-def _require_finite(value: object) -> float:
-    number = float(_require_number(value))
-    if not math.isfinite(number):
-        raise ExpressionError("a finite number", str(number))
-    return number
 
 
 def _quote_value(value: object) -> str:

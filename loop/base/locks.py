@@ -9,7 +9,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
 
 from loop.base.documents import file_error
 from loop.base.errors import ErrorCode, UsageError
@@ -36,7 +35,10 @@ def locked(path: Path, wait_s: float = DEFAULT_WAIT_S) -> Iterator[int]:
     with contextlib.ExitStack() as files:
         try:
             file = files.enter_context(path.open("a+", errors="replace"))
-            while not _try_lock(file, fcntl.LOCK_EX):
+            while True:
+                with contextlib.suppress(BlockingIOError):
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
                 if time.monotonic() > deadline:
                     file.seek(0)
                     pid = None
@@ -57,20 +59,14 @@ def is_locked(path: Path) -> bool:
     """Whether any process holds the lock at `path`. Raises LoopError for an unreadable file."""
     try:
         with path.open("rb") as file:
-            return not _try_lock(file, fcntl.LOCK_SH)
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            return False
     except FileNotFoundError:
         return False
+    except BlockingIOError:
+        return True
     except OSError as error:
         raise file_error(path, "read", error) from error
-
-
-def _try_lock(file: IO[bytes] | IO[str], mode: int) -> bool:
-    """Lock a file without waiting; False if another process has the lock. `mode`: LOCK_EX, LOCK_SH."""
-    try:
-        fcntl.flock(file, mode | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 @contextmanager
@@ -100,9 +96,3 @@ def locked_temporary_folder(parent: Path, prefix: str) -> Iterator[Path]:
     finally:
         shutil.rmtree(folder, ignore_errors=True)
         os.close(handle)
-
-
-def boot_id() -> str:
-    """Id of the current boot, empty if unknown. Process numbers are unique only within one boot."""
-    path = Path("/proc/sys/kernel/random/boot_id")
-    return path.read_text().strip() if path.is_file() else ""

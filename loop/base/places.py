@@ -92,11 +92,6 @@ def state_folder() -> Path:
     return _user_folder("LOOP_STATE", "XDG_STATE_HOME", ".local/state")
 
 
-def config_folder() -> Path:
-    """Folder of settings for all projects, as `hosts.yaml`: `loop` in XDG_CONFIG_HOME or ~/.config."""
-    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config").absolute() / "loop"
-
-
 def make_folder_variables_absolute() -> None:
     """Make the user's folders absolute, as child processes run elsewhere. UsageError: see `require_unicode`."""
     for variable in ("LOOP_CACHE", "LOOP_STATE", "LOOP_SESSIONS", "TMPDIR", "HOME"):

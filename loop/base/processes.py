@@ -368,7 +368,8 @@ def kill_trees(pids: Sequence[int]) -> None:
                     family.append(process)
                     family_pids.add(process.pid)
         for pid in pids:
-            kill_group(pid)
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(pid, signal.SIGKILL)
         for process in family:
             with contextlib.suppress(psutil.Error):
                 process.kill()
@@ -376,12 +377,6 @@ def kill_trees(pids: Sequence[int]) -> None:
         psutil.wait_procs(others, timeout=1)  # Adopted orphans must be reaped here.
         if not others:
             return
-
-
-def kill_group(pid: int) -> None:
-    """Kill all processes of the group that `pid` leads. Does not wait."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, signal.SIGKILL)
 
 
 def end_children_at_exit() -> None:

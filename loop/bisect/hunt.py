@@ -197,6 +197,8 @@ class Bisection:
         run = commits[end.range[0] : end.range[1] + 1] if end.range else ()
         ratio = math.exp(-end.confirmed[0].step) if end.confirmed and prober.metric == "latency" else None
         changes = [("HEAD",) if c.commit == UNCOMMITTED else (f"{c.commit}^", c.commit) for c in culprits]
+        options = ("--no-ext-diff", "--no-textconv", "--no-color")
+        patches = [worktree.git_bytes(self.line.folder, "diff", *options, *ends, "--", ".") for ends in changes]
         observations = Observations(self.problem, self.probes)
         return BisectAnswer(
             outcome=end.outcome,
@@ -212,7 +214,7 @@ class Bisection:
             left_out=self.left_out,
             workloads=tuple(dict.fromkeys(workload.name for workload in prober.workloads)),
             checks=prober.checks_made,
-            difference="\n".join(worktree.read_patch(self.line.folder, *ends) for ends in changes),
+            difference=b"\n".join(patches).decode(errors="replace"),
         )
 
 

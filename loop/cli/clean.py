@@ -63,12 +63,12 @@ def removable_worktrees() -> Iterator[Removable]:
         edits_text = ""
         state, reason = _worktree_state(tree)
         if state not in ("in use", "waits"):  # One that is needed stays anyway.
-            line_counts = tree.uncommitted_edits()
-            if line_counts is None and any(tree.root.iterdir()):  # Git cannot tell.
-                edits_text = "edits: not known"
-            elif line_counts:
-                lines = say.count(sum(line_counts.values()), "line")
-                edits_text = f"edits: {say.count(len(line_counts), 'file')}, {lines}"
+            try:
+                if line_counts := tree.changed_lines():
+                    lines = say.count(sum(line_counts.values()), "line")
+                    edits_text = f"edits: {say.count(len(line_counts), 'file')}, {lines}"
+            except LoopError:  # Git cannot tell, as in an incomplete worktree.
+                edits_text = "edits: not known" if any(tree.root.iterdir()) else ""
         path, name = str(tree.root), tree.root.name
         item = LeftItem(kind="worktree", name=name, path=path, state=state, why=reason, loses=edits_text)
         yield item, tree.remove

@@ -1,5 +1,6 @@
 """`hosts.yaml`: the machines that the user reaches by ssh, most of them rented."""
 
+import os
 import re
 from pathlib import Path
 from typing import Annotated, Literal
@@ -8,7 +9,7 @@ from pydantic import BeforeValidator, Field, StringConstraints
 
 from loop.base.documents import did_you_mean, quote
 from loop.base.errors import UsageError
-from loop.base.places import config_folder, explain_foreign_access
+from loop.base.places import explain_foreign_access
 from loop.library.definitions import read_file
 from loop.library.trust import HOSTS_FILE
 from loop.model.base import Model
@@ -75,8 +76,9 @@ class Hosts(Model):
 
 
 def hosts_path() -> Path:
-    """The user's own `hosts.yaml`, which need not exist."""
-    return config_folder() / HOSTS_FILE
+    """The user's own `hosts.yaml`, in `loop` of XDG_CONFIG_HOME or ~/.config. It need not exist."""
+    config_folder = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config").absolute()
+    return config_folder / "loop" / HOSTS_FILE
 
 
 def read_hosts() -> dict[str, Host]:

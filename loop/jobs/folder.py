@@ -31,7 +31,6 @@ import loop
 from loop.base.documents import content_hash, to_json, write_atomic
 from loop.base.documents.sums import read_sealed, write_sealed
 from loop.base.errors import ExitCode, UsageError, WorkFailed
-from loop.base.locks import boot_id
 from loop.base.places import JOBS, state_folder
 from loop.base.processes import process_name
 from loop.machine.machine import detect_gpus, installed_version, processor_identity
@@ -226,9 +225,13 @@ class JobFolder:
 
 def _system_id() -> str:
     """Boot id and pid namespace of this system. Process numbers are comparable only within both."""
+    boot_id = pid_namespace = ""
     with contextlib.suppress(OSError):
-        return f"{boot_id()} {os.readlink('/proc/self/ns/pid')}"
-    return f"{boot_id()} "
+        boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    with contextlib.suppress(OSError):
+        pid_namespace = os.readlink("/proc/self/ns/pid")
+    # A space stands between them, also where the system tells no namespace.
+    return f"{boot_id} {pid_namespace}"
 
 
 def jobs_folder() -> Path:

@@ -14,7 +14,7 @@ from loop.store.fingerprints import fingerprints_of_step
 
 SEARCHED_SESSIONS = 2000  # Number of latest sessions that are searched when a step has failed.
 MOST_SEARCHED_OCCURRENCES = 12  # Number of latest occurrences of a failure whose cures are searched.
-FACT_LABELS = {"cuda": "nvcc", "gpu": "GPU"}
+FACT_LABELS = {"cuda": "nvcc", "gpu": "GPU", "loop_version": "loop"}
 NOTHING_CHANGED = ", with nothing changed that is on record"
 HASH_LENGTH = 12
 
@@ -52,10 +52,13 @@ def _describe_resolution(rows: Sequence[SessionRow], failed_index: int, failure:
         is_of_others = bool(failure.subject and subjects) and not subjects & {"", failure.subject}
         if status == "passed" or (status == "failed" and is_of_others):
             # What changed on record, such as `torch 2.3 -> 2.4`, files, commits.
-            after, changes = _environment_facts(later_row), []
-            for name, value in _environment_facts(failed_row).items():
-                if value != after[name] and (value or after[name]):
-                    changes.append(f"{name} {value or 'not there'} -> {after[name] or 'not there'}")
+            changes = []
+            for fact in (*FACTOR_BY_FACT, "loop_version", "threads"):
+                owners = (row.environment if fact in FACTOR_BY_FACT else row for row in (failed_row, later_row))
+                before, after = (getattr(owner, fact) for owner in owners)
+                if before != after and (before or after):
+                    name = FACT_LABELS.get(fact, fact)
+                    changes.append(f"{name} {before or 'not there'} -> {after or 'not there'}")
             changes += ["other files of the target"] if failed_row.ground != later_row.ground else []
             failed, passed = failed_row.commit, later_row.commit
             if failed and passed and failed != passed:
@@ -64,12 +67,6 @@ def _describe_resolution(rows: Sequence[SessionRow], failed_index: int, failure:
                 return f"cured in session {later_row.id} by {'; '.join(changes)}"
             return f"gone in session {later_row.id}{NOTHING_CHANGED}"
     return ""
-
-
-def _environment_facts(session: SessionRow) -> dict[str, object]:
-    """Facts on a session's environment, by label; empty if a fact was not recorded."""
-    facts = {FACT_LABELS.get(fact, fact): getattr(session.environment, fact) for fact in FACTOR_BY_FACT}
-    return {**facts, "loop": session.loop_version, "threads": session.threads}
 
 
 @dataclass

@@ -14,7 +14,7 @@ from statistics import median
 
 from loop.base.stats import t_quantile
 from loop.library.rates import rates
-from loop.model.index import Environment, PatternRun, SessionRow
+from loop.model.index import PatternRun, SessionRow
 from loop.model.money import RateCard
 from loop.model.plan import Pattern, Predicted
 from loop.model.record import Finished, SessionHead, SessionRecord, latest_attempts
@@ -88,17 +88,6 @@ def weighted_median(pairs: Sequence[tuple[float, float]]) -> float:
     return ordered[-1][0]
 
 
-def environment_weight(environment: Environment, past_environment: Environment) -> float:
-    """Weight of a run in `past_environment` for the next one in `environment`; 1 if all known facts agree. An
-    unknown fact counts as equal, except that no GPU differs from any GPU."""
-    weight = 1.0
-    for name, factor in FACTOR_BY_FACT.items():
-        fact, past_fact = getattr(environment, name), getattr(past_environment, name)
-        if fact != past_fact and (name == "gpu" or (fact and past_fact)):
-            weight *= factor
-    return weight
-
-
 def predict_pattern(
     pattern: Pattern, rows: Sequence[SessionRow], session: SessionRow
 ) -> tuple[Duration, dict[str, float]]:
@@ -139,19 +128,25 @@ def _weighted_runs(
 ) -> Iterator[tuple[SessionRow, PatternRun, float]]:
     """Complete runs of a pattern, latest first, each with its session and its weight for `session`: at most 1, and
     less for another environment, other work, a later run, and where only one of the two compiles."""
-    runs = [(row, run) for row in rows for run in row.runs if run.pattern == name and run.whole]
-    may_compile = any(run.built for _, run in runs)
+    runs: list[tuple[SessionRow, PatternRun, float]] = []  # With the weight of their environment.
     has_warm_cache = False  # Whether a session here has filled the build cache for this work.
     for row in rows:
-        has_same_files = row.ground == session.ground
-        is_here = environment_weight(row.environment, session.environment) == 1
+        environment_weight = 1.0
+        for fact, factor in FACTOR_BY_FACT.items():
+            present, past = getattr(session.environment, fact), getattr(row.environment, fact)
+            # An unknown fact counts as equal, except that no GPU differs from any GPU.
+            if present != past and (fact == "gpu" or (present and past)):
+                environment_weight *= factor
+        runs += [(row, run, environment_weight) for run in row.runs if run.pattern == name and run.whole]
+        has_same_files, is_here = row.ground == session.ground, environment_weight == 1
         has_variants = {*row.variants, *row.emulated} >= {*session.variants, *session.emulated}
         has_built = any(run.whole for run in row.runs)
         has_warm_cache |= has_same_files and is_here and has_variants and has_built
+    may_compile = any(run.built for _, run, _ in runs)
     later_runs: Counter[object] = Counter()  # Of the same work in the same environment.
-    for row, run in reversed(runs):
+    for row, run, weight in reversed(runs):
         work = (_work_key(row), row.environment, run.built)
-        weight = environment_weight(row.environment, session.environment) * AGE_FACTOR ** later_runs[work]
+        weight *= AGE_FACTOR ** later_runs[work]
         weight *= 1.0 if _work_key(row) == _work_key(session) else OTHER_WORK_FACTOR
         # With a warm cache the next run will not compile, with a cold one it will.
         weight *= OTHER_CACHE_FACTOR if may_compile and run.built == has_warm_cache else 1.0
@@ -164,18 +159,10 @@ def prediction_table(record: SessionRecord, finished: Sequence[Finished]) -> Tab
     predicted = record.head.predicted
     if predicted is None or not finished:
         return None
-    rows: list[tuple[str, ...]] = []
-
-    def add_row(
-        name: str, middle: float, interval: tuple[float, float], actual: float, to_text: Callable[[float], str]
-    ) -> None:
-        low, high = interval
-        where = "below" if actual < low else "above" if actual > high else "yes"
-        rows.append((name, to_text(middle), f"{to_text(low)} to {to_text(high)}", to_text(actual), where))
-
-    interval_s = (predicted.low_s, predicted.high_s)
-    add_row("The session", predicted.seconds, interval_s, record.seconds, say.seconds)
-    add_row("Its cost", predicted.usd, (predicted.low_usd, predicted.high_usd), record.bill.usd, say.usd)
+    figures: list[tuple[str, float, float, float, float, Callable[[float], str]]] = [
+        ("The session", predicted.seconds, predicted.low_s, predicted.high_s, record.seconds, say.seconds),
+        ("Its cost", predicted.usd, predicted.low_usd, predicted.high_usd, record.bill.usd, say.usd),
+    ]
     steps = latest_attempts(finished)
     for run, name in dict.fromkeys((step.run, step.pattern) for step in steps):
         planned = record.head.plan.find_pattern(name)
@@ -183,7 +170,11 @@ def prediction_table(record: SessionRecord, finished: Sequence[Finished]) -> Tab
         is_complete = len(run_steps) == len(planned.pattern.steps) and not sessions.was_cut_short(run_steps)
         if is_complete and planned.low_s is not None and planned.high_s is not None:
             seconds = sum(step.seconds for step in run_steps)
-            add_row(name, planned.seconds, (planned.low_s, planned.high_s), seconds, say.seconds)
+            figures.append((name, planned.seconds, planned.low_s, planned.high_s, seconds, say.seconds))
+    rows: list[tuple[str, ...]] = []
+    for name, middle, low, high, actual, to_text in figures:
+        where = "below" if actual < low else "above" if actual > high else "yes"
+        rows.append((name, to_text(middle), f"{to_text(low)} to {to_text(high)}", to_text(actual), where))
     return drop_empty_columns(("What", ">Predicted", ">80 % interval", ">Actual", "Held"), rows)
 
 

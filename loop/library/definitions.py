@@ -37,23 +37,25 @@ class Project:
 
 def find_project(target: Path | None, current_folder: Path) -> Project:
     """The project of `target` (folder or manifest), else `current_folder`, else the bundled. Sessions of a target
-    that ships or that `loop` made are stored with the checkout or the current folder, others with their target.
-    Raises UsageError if `target` has no manifest."""
-    is_in_checkout = _is_in_checkout(current_folder)
-    sessions_parent = PACKAGE.parent if is_in_checkout else current_folder.absolute()
-    default_sessions = _sessions_folder(sessions_parent)
-    if target is None:
-        if not (current_folder / MANIFEST).is_file():
-            return Project(shipped(BUNDLED_TARGET), default_sessions, bundled=True)
-        target = current_folder
-    folder = require_unicode((target.parent if target.name == MANIFEST else target).absolute())
-    if not (folder / MANIFEST).is_file():
-        problem = f"no {MANIFEST} there" if folder.exists() else "no such file or folder"
-        raise UsageError(f"{folder}: {problem}", hint="loop init makes one: loop init --help")
-    bundled = folder.resolve() == shipped(BUNDLED_TARGET).resolve()
-    is_made_by_loop = bundled or folder.parent == tasks_folder()
-    sessions = default_sessions if is_made_by_loop else _sessions_folder(folder)
-    return Project(folder.resolve(), sessions, bundled)
+    that ships or that `loop` made are stored with the checkout or the current folder, others with their target;
+    all in LOOP_SESSIONS if set. Raises UsageError if `target` has no manifest, or sessions can have no folder."""
+    sessions_parent = PACKAGE.parent if _is_in_checkout(current_folder) else current_folder.absolute()
+    folder, bundled = shipped(BUNDLED_TARGET), True
+    if target is not None or (current_folder / MANIFEST).is_file():
+        target = target or current_folder
+        folder = require_unicode((target.parent if target.name == MANIFEST else target).absolute())
+        if not (folder / MANIFEST).is_file():
+            problem = f"no {MANIFEST} there" if folder.exists() else "no such file or folder"
+            raise UsageError(f"{folder}: {problem}", hint="loop init makes one: loop init --help")
+        bundled = folder.resolve() == shipped(BUNDLED_TARGET).resolve()
+        if not bundled and folder.parent != tasks_folder():
+            sessions_parent = folder
+        folder = folder.resolve()
+    sessions = Path(os.environ.get("LOOP_SESSIONS") or sessions_parent / "sessions").absolute()
+    if os.path.lexists(sessions) and not os.path.isdir(sessions):  # A file, or a link that leads nowhere.
+        hint = "move it away, or name a folder for sessions with LOOP_SESSIONS"
+        raise UsageError(f"{sessions}: no folder, so that no session can be there", hint)
+    return Project(folder, sessions.resolve(), bundled)
 
 
 def require_named_target(target: Path | None, current_folder: Path, verb: str) -> None:
@@ -77,16 +79,6 @@ def target_options(folder: Path) -> list[str]:
     """Words that name a target in a command: `--target FOLDER`; empty for the bundled one."""
     is_bundled = folder.resolve() == shipped(BUNDLED_TARGET).resolve()
     return [] if is_bundled else ["--target", str(folder)]
-
-
-def _sessions_folder(folder: Path) -> Path:
-    """Where sessions are stored, resolved: LOOP_SESSIONS, else `sessions` in `folder`. Raises UsageError for a
-    file there, and for a link that leads to no folder."""
-    place = Path(os.environ.get("LOOP_SESSIONS") or folder / "sessions").absolute()
-    if os.path.lexists(place) and not os.path.isdir(place):
-        hint = "move it away, or name a folder for sessions with LOOP_SESSIONS"
-        raise UsageError(f"{place}: no folder, so that no session can be there", hint)
-    return place.resolve()
 
 
 T = TypeVar("T", bound=Model, covariant=True)

@@ -142,24 +142,18 @@ class Grants(RootModel[dict[str, str]]):
         return {}
 
 
-def name_for_messages(project: Project) -> str:
-    """How messages name a project: by the task that the user gave, else by the manifest."""
-    origin = read_origin(project.target)
-    return origin.task if origin and origin.format is None else str(project.manifest)
-
-
 def untrusted_error(project: Project) -> LoopError:
     """The error for an untrusted target when no person can be asked."""
     reason = "they have not been allowed yet"
     if str(project.target) in Grants.read():
         reason = "what they run has changed since it was allowed"
-    words, origin = [str(project.target)], read_origin(project.target)
+    name, words, origin = str(project.manifest), [str(project.target)], read_origin(project.target)
     if origin is not None and origin.format is None:  # Else the task alone would not tell its format.
-        words = [origin.task, *origin.answers.values()]
+        name, words = origin.task, [origin.task, *origin.answers.values()]
     if any(word.startswith("-") for word in words):  # It would be read as an option.
         words.insert(0, "--")
     return Untrusted(
-        f"{name_for_messages(project)}: these definitions run commands and code, and {reason}",
+        f"{name}: these definitions run commands and code, and {reason}",
         hint=f"look at them, then `{shlex.join(['loop', 'trust', *words])}`",
     )
 

@@ -22,7 +22,7 @@ from loop.optimize.briefing import GainTerms, sum_spending
 from loop.optimize.model import BriefOutput
 from loop.optimize.session_changes import SessionChanges, change_at_hand, edited_context, workshop_of
 from loop.profile import actions as profile
-from loop.repository.worktree import holds_uncommitted, root_of
+from loop.repository.worktree import UNCOMMITTED_MESSAGE, git, root_of
 from loop.steps.context import Context, NoArguments, Result, RunningAction
 from loop.steps.spread import result_of_job
 from loop.timing import against_known_good
@@ -165,7 +165,8 @@ def decide(context: Context, arguments: GainTerms) -> RunningAction[DecisionOutp
 def find_takeover_command(folder: Path, branch: str, patch: Path, variant: str) -> list[str]:
     """The command that applies all kept changes to the user's files, or to a task's answer; empty if none can: an
     answer with its sources inside a JSON document."""
-    if branch and holds_uncommitted(folder, branch):  # A merge would fail, or commit these files.
+    subjects = git(folder, "log", "--format=%s", f"HEAD..{branch}").splitlines() if branch else []
+    if UNCOMMITTED_MESSAGE in subjects:  # A merge would fail, or commit the user's uncommitted changes.
         return ["git", "-C", str(root_of(folder)), "apply", str(patch)]
     if branch:
         return ["git", "-C", str(folder), "merge", "--no-edit", branch]

@@ -202,14 +202,10 @@ def parse_numstat(numstat: str) -> dict[str, int]:
     return lines_by_file
 
 
-def holds_uncommitted(folder: Path, branch: str) -> bool:
-    """Whether a session branch contains the user's uncommitted changes as its first commit."""
-    return UNCOMMITTED_MESSAGE in git(folder, "log", "--format=%s", f"HEAD..{branch}").splitlines()
-
-
 LOG_FORMAT = "%H%x00%T%x00%P%x00%aN%x00%aI%x00%s"
 """Log format: hash, tree, parents, author (mailmap), date, subject. NUL bytes separate the fields."""
 SHORT_HASH = 12  # Length of a hash in messages.
+SHALLOW_HINT = "this clone is shallow, older commits are not in it: git fetch --unshallow"
 
 
 def resolve_revision(folder: Path, revision: str) -> str:
@@ -218,14 +214,9 @@ def resolve_revision(folder: Path, revision: str) -> str:
     try:
         return git(folder, *arguments).strip()
     except LoopError as error:
-        hint = _hint_at_history(folder, "git log --oneline names some")
+        is_shallow = git(folder, "rev-parse", "--is-shallow-repository").strip() == "true"
+        hint = SHALLOW_HINT if is_shallow else "git log --oneline names some"
         raise UsageError(f"{revision} is no commit of {folder}", hint=hint) from error
-
-
-def _hint_at_history(folder: Path, hint: str) -> str:
-    """`hint`, or the advice to fetch older commits in a shallow clone, which lacks them."""
-    is_shallow = git(folder, "rev-parse", "--is-shallow-repository").strip() == "true"
-    return "this clone is shallow, older commits are not in it: git fetch --unshallow" if is_shallow else hint
 
 
 def first_parent_commits(folder: Path, good: str, bad: str) -> list[Candidate]:
@@ -244,7 +235,9 @@ def first_parent_commits(folder: Path, good: str, bad: str) -> list[Candidate]:
             hint = f"both come from {base}: is that one good?"
         except LoopError:
             hint = "they have no common history"
-        raise UsageError(f"{good_short} is no ancestor of {bad_short}", _hint_at_history(folder, hint))
+        if git(folder, "rev-parse", "--is-shallow-repository").strip() == "true":
+            hint = SHALLOW_HINT
+        raise UsageError(f"{good_short} is no ancestor of {bad_short}", hint)
     descendants = set(git(folder, "rev-list", "--ancestry-path", f"{good_commit}..{bad_commit}").split())
     commits = _read_log(folder, "--first-parent", f"{good_commit}..{bad_commit}")
     return [commit for commit in commits if commit.commit in descendants]
@@ -264,12 +257,6 @@ def object_hashes(folder: Path, commit: str, mode: str = "") -> dict[str, str]:
     """Path to object hash of each file, link or submodule of a commit, if its git mode begins with `mode`."""
     rows = git(folder, "ls-tree", "-r", "-z", "--full-tree", commit).split("\0")
     return {row.partition("\t")[2]: row.split()[2] for row in rows if row.startswith(mode) and row}
-
-
-def read_patch(folder: Path, older: str, *newer: str) -> str:
-    """The patch text between two commits, or from one to the checkout, only for files below `folder`."""
-    options = ("--no-ext-diff", "--no-textconv", "--no-color")
-    return git_bytes(folder, "diff", *options, older, *newer, "--", ".").decode(errors="replace")
 
 
 def _read_log(folder: Path, *log_arguments: str) -> Iterator[Candidate]:
@@ -338,15 +325,11 @@ def git_config_to_send(root: Path) -> str:
     for name, _, value in (row.partition("\n") for row in listed):
         section, _, subsection_and_key = name.partition(".")
         subsection, _, key = subsection_and_key.rpartition(".")
+        escaped = [re.sub(r'[\\"]', r"\\\g<0>", text).replace("\n", "\\n") for text in (subsection, value)]
         if SENT_SETTINGS.fullmatch(name):
-            head = f"{section} {_quoted(subsection)}" if subsection else section
-            lines.append(f"[{head}]\n\t{key} = {_quoted(value)}\n")
+            head = f'{section} "{escaped[0]}"' if subsection else section
+            lines.append(f'[{head}]\n\t{key} = "{escaped[1]}"\n')
     return "".join(lines)
-
-
-def _quoted(text: str) -> str:
-    """Quote text for git's configuration file."""
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
 
 
 def _work_tree_files(root: Path) -> Iterator[str]:
@@ -366,17 +349,13 @@ def _work_tree_files(root: Path) -> Iterator[str]:
 def fetch_session_branches(root: Path, bundle: Path) -> tuple[str, ...]:
     """Fetch the session branches from a git bundle; return the names of new and changed ones. The
     user's branches stay unchanged. Raises WorkFailed for a damaged bundle or a diverged branch."""
-    old_commits = _session_branches(root)
+    list_branches = ("for-each-ref", "--format=%(refname:short) %(objectname)", SESSION_BRANCHES[:-2])
+    old_lines = set(git(root, *list_branches).splitlines())  # Name of a branch, and its commit.
     options = ("--quiet", "--no-tags", "--no-write-fetch-head")
     arguments = ("fetch", *options, "--", str(bundle), f"{SESSION_BRANCHES}:{SESSION_BRANCHES}")
     git(root, *arguments, variables={**OFFLINE, **VERIFY_OBJECTS})
-    return tuple(name for name, commit in _session_branches(root).items() if old_commits.get(name) != commit)
-
-
-def _session_branches(root: Path) -> dict[str, str]:
-    """Name of each session branch to its commit's hash."""
-    listed = git(root, "for-each-ref", "--format=%(refname:short) %(objectname)", SESSION_BRANCHES[:-2])
-    return dict(line.rsplit(" ", 1) for line in listed.splitlines())
+    new_lines = [line for line in git(root, *list_branches).splitlines() if line not in old_lines]
+    return tuple(line.rpartition(" ")[0] for line in new_lines)
 
 
 def _files_below(folder: Path, root: Path) -> Iterator[str]:
@@ -459,7 +438,8 @@ class Worktree:
 
     def changed_lines(self) -> dict[str, int]:
         """Path (from the target's folder) of each file that differs from `head`, to lines added
-        plus removed. Includes new files; excludes ignored files."""
+        plus removed. Includes new files; excludes ignored files. Raises LoopError in an incomplete worktree."""
+        self._require_own_worktree()
         git(self.root, "add", "--all", "--intent-to-add", *EDIT_PATHS)  # So that `diff` shows new files.
         text = git(self.root, "diff", "--numstat", "--no-renames", "-z", "HEAD", *EDIT_PATHS)
         return {os.path.relpath(self.root / name, self.target): n for name, n in parse_numstat(text).items()}
@@ -558,13 +538,6 @@ class Worktree:
     def _owner_note(self) -> Path:
         """The file that names the session, in git's private folder of the worktree."""
         return Path(git(self.root, "rev-parse", "--absolute-git-dir").strip()) / OWNER_NOTE
-
-    def uncommitted_edits(self) -> dict[str, int] | None:
-        """As `changed_lines`; None if git cannot tell, as in an incomplete worktree."""
-        with contextlib.suppress(LoopError):
-            self._require_own_worktree()
-            return self.changed_lines()
-        return None
 
     def remove(self) -> None:
         """Delete the folder and unregister the worktree. Commits and branches stay."""

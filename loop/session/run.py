@@ -9,8 +9,9 @@ from functools import partial
 from pathlib import Path
 
 from loop.agents import proposing
-from loop.base.documents import to_json
+from loop.base.documents import to_json, write_atomic
 from loop.base.errors import LoopError, MachineFailure, UsageError, WorkFailed
+from loop.base.locks import locked
 from loop.base.places import WORKTREES, state_folder
 from loop.base.processes import signals_as_flags
 from loop.builds.build import list_files_read
@@ -34,8 +35,8 @@ from loop.session.walk import Walk
 from loop.steps.context import Context, Past, Task, Workshop
 from loop.steps.setting import Setting, ask_for_session_trust, open_bench, trusted_setting
 from loop.store import sessions
-from loop.store.journal import NAME, Journal, finished_steps, last_close_event
-from loop.store.sessions import CHANGES, SessionFolder, verified_builds
+from loop.store.journal import NAME, Journal, finished_steps
+from loop.store.sessions import CHANGES, LOCK, SessionFolder, verified_builds
 
 
 @dataclass(frozen=True)
@@ -90,11 +91,12 @@ def resume_session(name: str, request: opening.SessionRequest, screen: Screen) -
     setting = trusted_setting(request.target, screen)
     folder = sessions.find_session(setting.project.sessions, name)
     hint = f"go on with: loop run session --resume {name}"
-    with signals_as_flags(), errors_as_machine_failures(setting, hint), folder.lock():
-        head, record = folder.head(), folder.record()
+    with signals_as_flags(), errors_as_machine_failures(setting, hint), locked(folder.path / LOCK):
+        head, record, lines = folder.head(), folder.record(), folder.lines()
         request.limits.check(head, rates(setting.project))
-        last_close = last_close_event(folder.lines())
-        if record is not None and last_close is not None and last_close.status not in RESUMABLE:
+        # Nothing follows the close event; a session that runs, or was killed, ends with another one.
+        last_event = lines[-1].event if lines else None
+        if record is not None and isinstance(last_event, Closed) and last_event.status not in RESUMABLE:
             screen.say(f"{folder.id} has ended already: {record.reason}")
             return closing.print_outcome(setting, record, folder, screen, request)
         if head.target != setting.target.name:
@@ -244,7 +246,8 @@ def close_session(session: Session, journal: Journal, ending: Ending) -> int:
     record = closing.make_record(setting, head, folder, ending, sessions.running_seconds(journal.lines))
     folder.write_record(record)
     text, figures = closing.render(setting, record, folder)
-    folder.write_report(text, {figure.path: figure.file for figure in figures})
+    sessions.write_figures(folder.path, {figure.path: figure.file for figure in figures})
+    write_atomic(folder.report, text)
     journal.append(Closed(status=record.status, reason=record.reason))
     journal.close()
     tree = worktree.find_worktree(target, worktree_path(head, folder))

@@ -50,7 +50,9 @@ def ask_for_trust(project: Project, screen: Screen) -> None:
     if trust.is_trusted(project):
         return
     digest, lines = trust.definition_hash(project), [*trust.what_runs(project)]
-    screen.say("\n  ".join([f"{trust.name_for_messages(project)} would run:", *lines]))
+    origin = trust.read_origin(project.target)  # Of a task that the user gave.
+    name = origin.task if origin and origin.format is None else project.manifest
+    screen.say("\n  ".join([f"{name} would run:", *lines]))
     if not screen.confirm("Allow it, until what they run changes?"):
         raise trust.untrusted_error(project)
     trust.grant(project.target, digest)

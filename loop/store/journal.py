@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from loop.base.documents import file_error, sums
 from loop.base.errors import LoopError, WorkFailed
-from loop.model.record import Closed, Event, Finished, Line, Opened, Started
+from loop.model.record import Event, Finished, Line, Opened, Started
 
 NAME = "journal.jsonl"
 
@@ -23,10 +23,10 @@ class Journal:
     def __init__(self, path: Path) -> None:
         """Read the lines so far, and cut an unfinished last one. Raises LoopError if another one is damaged."""
         self.path = path
-        checked_lines = list(_checked_lines(path))
-        self.lines = [line for line, _ in checked_lines]
+        lines = list(checked_lines(path))
+        self.lines = [line for line, _ in lines]
         """All lines so far, including those of earlier processes of this session."""
-        self._last_checksum = checked_lines[-1][1] if checked_lines else ""
+        self._last_checksum = lines[-1][1] if lines else ""
         try:
             if path.exists():  # A kill may have left part of a line.
                 os.truncate(path, path.read_bytes().rfind(b"\n") + 1)
@@ -60,23 +60,9 @@ class Journal:
         self._file.close()
 
 
-def read_journal(path: Path) -> list[Line]:
-    """All lines of a journal, without an unfinished last one. Raises LoopError on a damaged line."""
-    return [line for line, _ in _checked_lines(path)]
-
-
-def read_intact_lines(path: Path) -> tuple[list[Line], str]:
-    """The lines before the first damaged one, and a message on that one; empty if there is none."""
-    lines: list[Line] = []
-    try:
-        lines.extend(line for line, _ in _checked_lines(path))
-    except LoopError as error:
-        return lines, error.message
-    return lines, ""
-
-
-def _checked_lines(path: Path) -> Iterator[tuple[Line, str]]:
-    """Each line with its checksum; none without a file. Raises WorkFailed where the checksum chain breaks."""
+def checked_lines(path: Path) -> Iterator[tuple[Line, str]]:
+    """Each line of a journal with its checksum, without an unfinished last one; none without a file. Raises
+    WorkFailed where a line is damaged, or breaks the checksum chain."""
     checksum, content = "", b""
     try:
         content = sums.read_regular(path)
@@ -122,12 +108,6 @@ def open_step(lines: Iterable[Line]) -> Started | None:
     """The step that began and has not ended; None if there is none."""
     events = [line.event for line in lines if isinstance(line.event, Started | Finished)]
     return events[-1] if events and isinstance(events[-1], Started) else None
-
-
-def last_close_event(lines: Iterable[Line]) -> Closed | None:
-    """The last close event; None while the session runs, or if it was killed."""
-    events = [line.event for line in lines if isinstance(line.event, Closed | Opened)]
-    return events[-1] if events and isinstance(events[-1], Closed) else None
 
 
 def write_error(path: Path, error: OSError) -> LoopError:

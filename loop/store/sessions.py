@@ -13,7 +13,6 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -59,15 +58,12 @@ class SessionFolder:
         """Path of the session's report."""
         return self.path / REPORT
 
-    def lock(self) -> AbstractContextManager[object]:
-        """Lock the session for writing. Raises Held when another process has the lock."""
-        return locked(self.path / LOCK)
-
     @contextlib.contextmanager
     def locked_with_head(self, head: SessionHead) -> Iterator[None]:
-        """Lock the session while it runs, and write its head. Removes the folder if that write fails."""
+        """Lock the session while it runs, and write its head. Removes the folder if that write fails. Raises
+        LockHeld when another process has the lock."""
         try:
-            with self.lock():
+            with locked(self.path / LOCK):
                 self.write_head(head)
                 yield
         except LoopError:
@@ -86,7 +82,8 @@ class SessionFolder:
 
     def lines(self) -> list[Line]:
         """All journal lines. Raises LoopError when lines are damaged, or missing since the record."""
-        lines, record = journal.read_journal(self.path / journal.NAME), None
+        lines = [line for line, _ in journal.checked_lines(self.path / journal.NAME)]
+        record = None
         with contextlib.suppress(LoopError):  # `record()` reports damage to its own caller.
             record = self.record()
         if damage := describe_lost_lines(self.path, record, lines):
@@ -117,11 +114,6 @@ class SessionFolder:
         """Store the record: the session's results."""
         sums.write_sealed(self.path / RECORD, record)
 
-    def write_report(self, text: str, figures: Mapping[str, str]) -> None:
-        """Store the report. `figures`: path relative to the report, to the figure's text (SVG)."""
-        write_figures(self.path, figures)
-        write_atomic(self.report, text)
-
     def write_samples(self, name: str, rows: Sequence[Any]) -> str:
         """Store raw timings as `samples/NAME.json`; return that path, relative to the session."""
         folder = self.path / SAMPLES
@@ -139,7 +131,7 @@ def describe_lost_lines(folder: Path, record: SessionRecord | None, lines: Seque
 
 
 def write_figures(folder: Path, figures: Mapping[str, str]) -> None:
-    """Write figures (relative path to text) in folder `folder`. Raises LoopError when a write fails."""
+    """Write figures (relative path to SVG text) in folder `folder`. Raises LoopError when a write fails."""
     for name, text in figures.items():
         path = folder / name
         try:
@@ -377,7 +369,11 @@ def compute_row(path: Path) -> tuple[SessionRow | None, str]:
         head, record = folder.head(), folder.record()
         if head.id != path.name:  # A copied folder must not count twice.
             return None, f"{path}: a copy of session {head.id}"
-        lines, problem = journal.read_intact_lines(path / journal.NAME)
+        lines, problem = list[Line](), ""
+        try:
+            lines.extend(line for line, _ in journal.checked_lines(path / journal.NAME))
+        except LoopError as error:
+            problem = error.message
         return session_row(head, record, lines), problem or describe_lost_lines(path, record, lines)
     except LoopError as error:
         return None, error.message

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import shutil
+import signal
 import tempfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,7 +16,7 @@ import psutil
 
 from loop.base.errors import WorkFailed
 from loop.base.expressions import Expression
-from loop.base.processes import Waiting, kill_group
+from loop.base.processes import Waiting
 from loop.calls.call import Call, CommandTerms, FunctionTerms, LibraryTerms, Refused, Terms
 from loop.machine.machine import available_memory, cores, detect_gpus, facts_of_present_gpu, machine
 from loop.machine.nvml import Sensors, open_sensors
@@ -427,7 +428,8 @@ class KeptWorker:
     def kill(self) -> None:
         """Kill the worker without waiting, so that several end at once. The caller closes it."""
         if self._worker is not None:
-            kill_group(self._worker.child.process.pid)
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._worker.child.process.pid, signal.SIGKILL)  # The worker leads its group.
 
     def close(self) -> None:
         """End the worker."""

@@ -248,7 +248,7 @@ def test_none_is_lost_in_a_fork() -> None:
 def test_a_later_one_ends_the_process(tmp_path: Path) -> None:
     """A second signal ends a process that hangs and never checks for signals."""
     script = (
-        "import signal, time; from loop.base import interrupts\n"
+        "import signal, time; from loop.base import processes\n"
         "processes.SAME_SIGNAL_S = 0.2\n"
         "with processes.signals_as_flags():\n"
         "    signal.raise_signal(signal.SIGTERM); signal.raise_signal(signal.SIGTERM); print('both', flush=True)\n"

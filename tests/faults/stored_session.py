@@ -2,9 +2,10 @@
 
 from pathlib import Path
 
+from loop.base.documents import write_atomic
 from loop.model.measurement import Segment
 from loop.model.record import Closed, Opened
-from loop.store.sessions import SessionFolder
+from loop.store.sessions import SessionFolder, write_figures
 from tests.makers import make_finished, make_measured, make_measurement, make_record, make_speed
 from tests.store.folders import make_session
 
@@ -26,5 +27,6 @@ def make(root: Path) -> SessionFolder:
     ]
     folder.write_samples(Path(SAMPLED).stem, rows)
     folder.write_record(make_record(folder.head(), [make_speed(WORKLOAD)], lines=len(folder.lines())))
-    folder.write_report("# A report\n\n![speed](figures/speed.svg)\n", {"figures/speed.svg": "<svg/>\n"})
+    write_figures(folder.path, {"figures/speed.svg": "<svg/>\n"})
+    write_atomic(folder.report, "# A report\n\n![speed](figures/speed.svg)\n")
     return folder

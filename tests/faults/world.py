@@ -18,8 +18,7 @@ from loop.base.errors import LoopError
 from loop.base.processes import process_name
 from loop.library.definitions import Project
 from loop.library.trust import definition_hash
-from loop.model.record import Finished
-from loop.store import journal
+from loop.model.record import Closed, Finished
 from loop.store.sessions import SessionFolder, list_sessions
 from tests.conftest import ROOT
 from tests.projects import KERNEL, LOOP, PATTERN, PLAN, TARGET, make_project
@@ -260,9 +259,7 @@ def not_resumed(world: World) -> str:
 
 def _whole(folder: SessionFolder) -> bool:
     record = folder.record()
-    return (
-        record is not None and journal.last_close_event(folder.lines()) is not None and record.status == "passed"
-    )
+    return record is not None and isinstance(folder.lines()[-1].event, Closed) and record.status == "passed"
 
 
 def repeated(world: World, running: Running) -> str:

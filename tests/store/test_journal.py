@@ -15,7 +15,7 @@ from loop.base.documents.sums import with_checksum
 from loop.base.errors import LoopError
 from loop.model.record import Closed, Event, Line, Opened, Started
 from loop.store import sessions
-from loop.store.journal import Journal, read_journal
+from loop.store.journal import Journal, checked_lines
 from loop.store.sessions import create_session, find_session, list_sessions, running_seconds
 from tests.conftest import ROOT
 from tests.makers import NOON, make_finished, make_session_head
@@ -56,9 +56,9 @@ def test_every_truncation_keeps_the_lines_before_it(tmp_path: Path) -> None:
     for length in range(len(data) + 1):
         path.write_bytes(data[:length])
         whole = data[:length].count(b"\n")
-        assert list(EVENTS[:whole]) == [line.event for line in read_journal(path)]
+        assert list(EVENTS[:whole]) == [line.event for line, _ in checked_lines(path)]
         if length % 23 == 0:
-            assert whole + 1 == len(read_journal(write(path, [Opened(pid=9)])))
+            assert whole + 1 == len(list(checked_lines(write(path, [Opened(pid=9)]))))
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_a_damaged_line_is_named(damage: bytes, tmp_path: Path) -> None:
     lines = path.read_bytes().splitlines()
     path.write_bytes(b"\n".join([lines[0], damage, *lines[2:]]) + b"\n")
     with pytest.raises(LoopError) as caught:
-        read_journal(path)
+        list(checked_lines(path))
     assert f"{path}:2: damaged journal line" == caught.value.message
     assert "the 1 lines before it are whole" in (caught.value.hint or "")
 
@@ -90,7 +90,7 @@ def test_a_full_disk_leaves_no_half_line(tmp_path: Path, monkeypatch: pytest.Mon
     assert "free some space" in (caught.value.hint or "")
     log.append(Opened(pid=10))
     log.close()
-    assert [*EVENTS, Opened(pid=10)] == [line.event for line in read_journal(tmp_path / "j")]
+    assert [*EVENTS, Opened(pid=10)] == [line.event for line, _ in checked_lines(tmp_path / "j")]
 
 
 def test_no_acknowledged_line_is_lost_to_a_kill(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_no_acknowledged_line_is_lost_to_a_kill(tmp_path: Path) -> None:
         numbers = [int(writer.stdout.readline()) for _ in range(20)]
         writer.send_signal(signal.SIGKILL)
         numbers += [int(line) for line in writer.stdout if line.endswith("\n")]
-    assert numbers[-1] <= len(read_journal(path)) <= numbers[-1] + 1
+    assert numbers[-1] <= len(list(checked_lines(path))) <= numbers[-1] + 1
 
 
 def test_a_missing_line_is_noticed(tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_a_missing_line_is_noticed(tmp_path: Path) -> None:
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join([lines[0], *lines[2:]]))
     with pytest.raises(LoopError, match=":2: expected line 2, got 3"):
-        read_journal(path)
+        list(checked_lines(path))
 
 
 def test_a_line_is_written_to_disk_before_it_is_acknowledged(

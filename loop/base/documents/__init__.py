@@ -68,32 +68,23 @@ class Document:
         return self.values.get(place, (1, 1))
 
 
-def dotted_path(place: Place) -> str:
-    """A place as text for complaints: `steps.0.budget_s`."""
-    return clip(".".join(map(str, place)), MAX_TEXT)
-
-
 def complain(
     document: Document, place: Place, expected: str, got: str, hint: str | None = None, *, key: bool = False
 ) -> Complaint:
     """Make a complaint about the value at `place`, or with `key` about that value's key."""
     line, column = document.position(place, key=key)
-    texts = clip(expected, MAX_TEXT), clip(got, MAX_TEXT)
-    return Complaint(document.name, line, column, dotted_path(place), *texts, hint)
-
-
-def nearest(word: str, choices: Sequence[str]) -> list[str]:
-    """At most three choices similar to `word`, best first."""
-    if len(word) > MAX_TEXT:
-        return []
-    import difflib
-
-    return difflib.get_close_matches(word, choices, n=3)
+    path, expected, got = (clip(text, MAX_TEXT) for text in (".".join(map(str, place)), expected, got))
+    return Complaint(document.name, line, column, path, expected, got, hint)
 
 
 def did_you_mean(word: str, choices: Sequence[str]) -> str | None:
     """The hint `did you mean 'x'?` with the nearest other choice; None if none is similar."""
-    similar = nearest(word, [choice for choice in choices if choice != word])
+    if len(word) > MAX_TEXT:
+        return None
+    import difflib
+
+    others = [choice for choice in choices if choice != word]
+    similar = difflib.get_close_matches(word, others, n=1)
     return f"did you mean {similar[0]!r}?" if similar else None
 
 
@@ -171,8 +162,11 @@ def _position_after(text: str) -> Position:
     return len(lines), len(lines[-1]) + 1
 
 
-def _definition_error(name: str, position: Position, expected: str, got: str, path: str = "") -> DefinitionError:
-    """The error for one mistake in file `name`. `path`: of the wrong value; empty: the whole file."""
+def _definition_error(
+    name: str, position: Position, expected: str, got: str, place: Place = ()
+) -> DefinitionError:
+    """The error for one mistake in file `name`. `place`: of the wrong value; empty: the whole file."""
+    path = clip(".".join(map(str, place)), MAX_TEXT)
     return DefinitionError([Complaint(name, *position, path, expected, got)])
 
 
@@ -217,7 +211,7 @@ class _Builder:
 
     def _complain(self, event: Any, place: Place, expected: str, got: str) -> DefinitionError:
         """The error, to be raised by the caller, about the value at `place` that starts with `event`."""
-        return _definition_error(self.name, _position_of(event), expected, got, dotted_path(place))
+        return _definition_error(self.name, _position_of(event), expected, got, place)
 
     def _value(self, event: Any, place: Place) -> Any:
         """The value at `place`, which starts with `event`. Notes the positions of it and all its parts."""
@@ -235,7 +229,11 @@ class _Builder:
             return items
         fields: dict[str, Any] = {}
         while not isinstance(event := next(self.events), yaml.MappingEndEvent):
-            key = self._key(event, place)
+            self._refuse_references(event, place)
+            key = self._scalar(event, place) if isinstance(event, yaml.ScalarEvent) else {}
+            if not isinstance(key, str) or (key == "<<" and not event.style):  # `<<`: the merge key.
+                got = f"{quote(key)}; quote it if it is text"
+                raise self._complain(event, place, "a word as a key", got)
             if key in fields:
                 got = f"{quote(key)} again, first on line {self.keys[*place, key][0]}"
                 raise self._complain(event, (*place, key), "each key once", got)
@@ -249,15 +247,6 @@ class _Builder:
         if event.anchor or event.tag is not None:
             got = quote(f"{'*' if is_alias else '&'}{event.anchor}" if event.anchor else event.tag)
             raise self._complain(event, place, "a value without an alias, an anchor or a tag", got)
-
-    def _key(self, event: Any, place: Place) -> str:
-        """The text of a mapping's key. Raises DefinitionError for another type, or the merge key `<<`."""
-        self._refuse_references(event, place)
-        key = self._scalar(event, place) if isinstance(event, yaml.ScalarEvent) else {}
-        if not isinstance(key, str) or (key == "<<" and not event.style):
-            got = f"{quote(key)}; quote it if it is text"
-            raise self._complain(event, place, "a word as a key", got)
-        return key
 
     def _scalar(self, event: Any, place: Place) -> Any:
         """The value of a scalar: text if quoted (it has a `style` then), else by the YAML core schema."""
