@@ -341,12 +341,17 @@ def _collect_facts(
         notes.explain_unknown(why or "no x86 listing", "vectorised", "vector_share")
     if bench.device == "cuda":
         side = bench.make_side(measured.variant, build)
-        notes.device_profile, why = yield from profiler.profile_call(context, side, workload, variant_count)
-        if notes.device_profile is not None:
-            longest = notes.device_profile.kernels[0]
+        profile, why = yield from profiler.profile_call(context, side, workload, variant_count)
+        notes.device_profile = profile
+        if profile is not None:
+            longest, count, share = profile.kernels[0], len(profile.kernels), ""
+            if count > 1:
+                share = f", the first of {count} kernels"
+                if profile.us and longest.us is not None:
+                    share = f", {longest.us / profile.us:.0%} of the time of {count} kernels"
             counters: dict[str, Fact] = {fact: getattr(longest, fact) for fact in profiler.SHARES}
             counters["stall"] = next(iter(longest.stalls), None)
-            notes.add(counters, profiler.describe_source(notes.device_profile))
+            notes.add(counters, f"{profile.by}, of {longest.kernel}{share}")
     why_unknown = why or "ncu gave no such counter" if bench.device == "cuda" else "there is no GPU"
     notes.explain_unknown(why_unknown, *COUNTER_FACTS)
     return notes

@@ -224,19 +224,15 @@ def find_launches(
 
 def _workloads_to_launch(context: Context, variant: CAbiVariant) -> list[Workload]:
     """The plan's workloads, then each other shape of the target, in every type of the variant."""
-
-    def shape(workload: Workload) -> str:
-        """Everything a launch may depend on: type, sizes and attributes, but not tensor values."""
-        return str((workload.dtype, sorted((workload.sizes | workload.attributes).items())))
-
-    target, workloads = context.bench.target, timed_workloads(context, variant)
-    timed_shapes = {shape(workload) for workload in workloads}
-    others: dict[str, Workload] = {}
-    for dtype in variant.dtypes:
-        for workload in expand_sets(target, target.workloads, dtype):
-            if is_supported(variant, workload) and shape(workload) not in timed_shapes:
-                others[shape(workload)] = workload
-    return [*workloads, *others.values()]
+    target, timed = context.bench.target, timed_workloads(context, variant)
+    expanded = (expand_sets(target, target.workloads, dtype) for dtype in variant.dtypes)
+    supported = [w for workloads in expanded for w in workloads if is_supported(variant, w)]
+    by_shape: dict[str, Workload] = {}
+    for workload in (*supported, *timed):  # Of one shape a timed one stays.
+        # Everything a launch may depend on: type, sizes and attributes, but not tensor values.
+        shape = str((workload.dtype, sorted((workload.sizes | workload.attributes).items())))
+        by_shape[shape] = workload
+    return [*timed, *(workload for workload in by_shape.values() if workload not in timed)]
 
 
 def timed_workloads(context: Context, variant: CAbiVariant) -> list[Workload]:
