@@ -362,15 +362,14 @@ class Pairs(Observations):
     def find_middle_level(self, low: int, high: int) -> int | None:
         """A position between the ends whose build is surely slower than the good end and faster than the bad one,
         so that there are two steps. The one with most pairs; None if there is none."""
-        builds = {build.position: build for build in self.timed_builds(low, high)}
-
-        def is_above(upper: int, lower: int) -> bool:
-            step = builds[upper].mean - builds[lower].mean
-            error = math.sqrt(builds[lower].variance + builds[upper].variance)
-            return step >= math.hypot(LEVELS_APART, LEVELS_APART_Z * error)
-
-        inside = [position for position in builds if low < position < high]
-        middle = [position for position in inside if is_above(position, low) and is_above(high, position)]
+        first, *inside, last = self.timed_builds(low, high)
+        middle = list[int]()
+        for build in inside:
+            are_apart = list[bool]()  # Good end and build; build and bad end.
+            for lower, upper in ((first, build), (build, last)):
+                error = math.sqrt(lower.variance + upper.variance)
+                are_apart.append(upper.mean - lower.mean >= math.hypot(LEVELS_APART, LEVELS_APART_Z * error))
+            middle += [build.position] if all(are_apart) else []
         return max(middle, key=self.count_at, default=None)
 
     def confirm(self, confirmation: Confirmation) -> ProbeRequest | Culprit | None:

@@ -250,6 +250,8 @@ def has_same_statements(first: Path, second: Path) -> bool:
 
 SCAN_LIMIT_S = 60.0
 MAX_TRIES = 3  # Attempts at a build whose files change while it runs.
+ASSEMBLER_LIST, LINKER_LIST = "--MD", "--dependency-file"
+"""Options that make an assembler and a linker list the files they read."""
 FRAMEWORK_HEADER = re.compile(r"(?:^|/)(?:torch|ATen|c10|pybind11|tensorflow)/")
 COMPILER_VARIABLES = (
     "TZ", "LD_LIBRARY_PATH", "LIBRARY_PATH", "CPATH", "CPLUS_INCLUDE_PATH", "CUDA_HOME", "CUDA_PATH",
@@ -446,12 +448,18 @@ def _compile_into(
     placeholder, compiler, scratch = sources.identity, variant.build.compiler, output / "scratch"
     states_before = file_states(sources.files_read, folder, output)
     scratch.mkdir()
-    host_option = ["-Xcompiler"] if Path(compiler).name == "nvcc" else []
+    is_nvcc = Path(compiler).name == "nvcc"
+    host_option = ["-Xcompiler"] if is_nvcc else []
     command = [compiler, *variant.build.flags, f"-I{include}", "-shared", *host_option, "-fPIC"]
     command += [f'-DLOOP_BUILD_ID="{placeholder}"', *variant.sources]
     command += [*linked_libraries(variant.build), "-o", str(output / LIBRARY)]
     env, note = {**ENGLISH_MESSAGES, "TMPDIR": str(scratch)}, f"compiling {variant.sources[0]}"
-    start_time, list_options = time.monotonic(), known_builds.list_options(variant, scratch)
+    # Options to flags that make linker and assembler write a list of the files they read.
+    list_options = {LINKER_LIST: ["-Xlinker", f"{LINKER_LIST}={scratch / LINKER_LIST}"]}
+    if not is_nvcc:  # Its three assemblers would overwrite one file.
+        path_words = ["-Xassembler", str(scratch / ASSEMBLER_LIST)]
+        list_options[ASSEMBLER_LIST] = ["-Xassembler", ASSEMBLER_LIST, *path_words]
+    start_time = time.monotonic()
     while True:  # Again without the options that an old assembler or linker refuses.
         full_command = [*command, *(word for flags in list_options.values() for word in flags)]
         completed = yield from run(full_command, cwd=folder, limit_s=limit_s, env=env, note=note)

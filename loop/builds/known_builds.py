@@ -29,8 +29,6 @@ HEADER_FLAGS, LIBRARY_FLAGS = ("-I", "-iquote", "-isystem", "-idirafter"), ("-L"
 """Flags that name search folders for headers and for libraries."""
 LIMIT_S = 60.0
 MAX_OPTION_FILE = 1 << 16  # Bytes of the largest file that may hold further flags.
-ASSEMBLER_LIST, LINKER_LIST = "--MD", "--dependency-file"
-"""Options that make an assembler and a linker list the files they read."""
 
 StatFields = tuple[int, ...] | None
 """Result of stat(2): mode, size, two times of change, inode, device; None for a missing path."""
@@ -169,14 +167,6 @@ def loaded_libraries(library: Path) -> Waiting[list[str]]:
     command, note = ["ldd", str(library)], "looking what it loads"
     completed = yield from run(command, limit_s=LIMIT_S, env=ENGLISH_MESSAGES, note=note)
     return re.findall(r"(?:=> |^\s+)(/\S.*?) \(0x", completed.output, re.MULTILINE)
-
-
-def list_options(variant: CAbiVariant, folder: Path) -> dict[str, list[str]]:
-    """Option to flags that make assembler and linker write a list of the files they read to `folder`."""
-    flags = {LINKER_LIST: ["-Xlinker", f"{LINKER_LIST}={folder / LINKER_LIST}"]}
-    if Path(variant.build.compiler).name != "nvcc":  # Its three assemblers would overwrite one file.
-        flags[ASSEMBLER_LIST] = ["-Xassembler", ASSEMBLER_LIST, "-Xassembler", str(folder / ASSEMBLER_LIST)]
-    return flags
 
 
 LIBRARY, RECORD, LOG = "kernel.so", "build.json", "log.txt"

@@ -61,18 +61,17 @@ def worst_measurements(output: MeasureOutput, names: Collection[str]) -> dict[st
     speeds = [verdict for verdict in output.verdicts if isinstance(verdict, SpeedVerdict)]
     verdicts = {(speed.variant, speed.workload): speed.verdict for speed in speeds}
     timed_variants = {variant for variant, _ in verdicts} & {*names}
-
-    def sort_key(measurement: Measurement) -> tuple[bool, float, float]:
-        """Conclusive measurements first, then the largest saving, then the lowest ratio."""
+    ranked: list[tuple[bool, float, float, int]] = []
+    """Conclusive measurements first, then the largest saving, then the lowest ratio; last the index."""
+    for index, measurement in enumerate(output.measurements):
         workload = measurement.workload
         verdict = verdicts.get((measurement.variant, workload.name), "inconclusive")
         saving = saved_time_share(measurement.ratio, workload.weight)
-        return verdict == "inconclusive", -saving, measurement.ratio
-
-    worst: dict[str, Measurement] = {}
-    for measurement in sorted(output.measurements, key=sort_key):
         if measurement.against == "baseline" and measurement.variant in timed_variants:
-            worst.setdefault(measurement.variant, measurement)
+            ranked.append((verdict == "inconclusive", -saving, measurement.ratio, index))
+    worst: dict[str, Measurement] = {}
+    for *_, index in sorted(ranked):
+        worst.setdefault(output.measurements[index].variant, output.measurements[index])
     return worst
 
 

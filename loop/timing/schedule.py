@@ -12,6 +12,7 @@ import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 
 from loop.base.errors import WorkFailed
@@ -264,9 +265,7 @@ def measure(
     schedule = Schedule(bench, sides, workloads, limits)
     timings, rounds_per_set = schedule.timings, schedule.rounds_per_set
     all_sides = {w.name: [side.name for side in sides if is_supported(side, w)] for w in workloads}
-
-    def pending_sides() -> Mapping[str, Sequence[str]]:
-        return pending(timings) if pending else all_sides
+    pending_sides = partial(pending, timings) if pending else lambda: all_sides
 
     def unproven_sides() -> Mapping[str, Sequence[str]]:
         """By workload: the sides whose verified calls were all far slower; wrong ones need no proof."""
