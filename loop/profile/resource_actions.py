@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
@@ -68,8 +68,10 @@ class KernelFindings:
     missing: list[str] = field(default_factory=list)
     """Parts that were not inspected, each with reason and remedy."""
 
-    def list_placements(self, device: DeviceFacts) -> Iterator[Placement]:
-        """Each launch with its occupancy on a GPU. A kernel's report is found by its symbol, or by its name."""
+    def list_placements(self, device: DeviceFacts) -> tuple[Placement, ...]:
+        """Each launch with its occupancy on a GPU. A kernel's report is found by its symbol, or by its name. Notes
+        in `missing` the launched kernels that the compiler's report lacks: their registers are unknown."""
+        placements, unreported = list[Placement](), dict[str, None]()
         for variant, calls in self.launches.items():
             libraries = [library for library in self.libraries if variant in library.variants]
             reports = [kernel for library in libraries for kernel in library.kernels if kernel.entry]
@@ -79,7 +81,7 @@ class KernelFindings:
                 shared = (kernel.shared_bytes if kernel else launch.shared_static) + launch.shared
                 registers = kernel.registers if kernel else None
                 blocks, limited_by = launch_residency(launch, registers, shared, device)
-                yield Placement(
+                placement = Placement(
                     variant=variant,
                     kernel=short_name(kernel.name if kernel else name),
                     symbol=kernel.symbol if kernel else launch.kernel,
@@ -91,14 +93,13 @@ class KernelFindings:
                     limited_by=limited_by,
                     workload=workload,
                 )
-
-    def note_unreported_kernels(self, placements: Sequence[Placement]) -> None:
-        """Note in `missing` the launched kernels that the compiler's report lacks: their registers are unknown."""
-        compiled = {variant for library in self.libraries for variant in library.variants}
-        unreported = [launch for launch in placements if launch.variant in compiled and launch.registers is None]
+                placements.append(placement)
+                if libraries and registers is None:
+                    unreported[placement.kernel] = None
         if unreported:
-            names = ", ".join(dict.fromkeys(launch.kernel for launch in unreported))
+            names = ", ".join(unreported)
             self.missing.append(f"registers of {names}: launched, and not in the compiler's report")
+        return tuple(placements)
 
 
 def runs_on(code: str, device: str) -> bool:
@@ -313,7 +314,7 @@ def _check_findings(
 ) -> ResourcesOutput:
     """Check reports and launches against limits and budgets; notes gaps. `may_spill`: spills do not fail."""
     device, architecture = findings.device, findings.architecture
-    placements = tuple(findings.list_placements(device)) if device else ()
+    placements = findings.list_placements(device) if device else ()
     timed = {w.name for variant in chosen.values() for w in timed_workloads(context, variant)}
     # Each distinct launch once, and whether a timed workload has it.
     merged: dict[str, Placement] = {}
@@ -335,7 +336,6 @@ def _check_findings(
         more = f" and {len(unchecked) - 1} more" if len(unchecked) > 1 else ""
         unknown = "no workload launches it, so its blocks are not known"
         findings.missing.append(f"budget of {unchecked[0]}{more}: {unknown}")
-    findings.note_unreported_kernels(launches)
     gpu_name, refused = device.name if device else architecture, list[str]()
     for launch in (launch for launch in launches if launch.resident == 0):
         needs = ""
