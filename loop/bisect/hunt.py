@@ -15,19 +15,11 @@ import psutil
 from loop.base.places import state_folder
 from loop.base.processes import Tick, Waiting
 from loop.bisect.search import LEAST_SHARE, Observations, ProbeRequest, SearchEnd, SearchProblem, next_move
-from loop.bisect.trying import (
-    Builder,
-    CommitLine,
-    KernelProbe,
-    Prober,
-    Untestable,
-    branches_of_merge,
-    map_ticks,
-    name_programs,
-)
+from loop.bisect.trying import Builder, CommitLine, KernelProbe, Prober, Untestable, branches_of_merge, map_ticks
 from loop.calls.call import Refused
 from loop.machine.failures import Folders, FolderWatch
 from loop.model.bisect import UNCOMMITTED, BisectAnswer, Candidate, Metric, Probe
+from loop.model.measurement import Build
 from loop.model.target import Workload
 from loop.repository import worktree
 from loop.repository.worktree import Worktree
@@ -118,8 +110,13 @@ class Bisection:
     @property
     def problem(self) -> SearchProblem:
         """The input of `search.next_move`. Not cached: a build may turn out to be a program that is known."""
-        commits = tuple(candidate.commit for candidate in self.line.commits)
-        return SearchProblem(commits, name_programs(self.line, self.prober.builder), self.prober.metric)
+        builder, commits, programs = self.prober.builder, list[str](), list[str]()
+        for candidate in self.line.commits:
+            build = builder.build_by_tree.get(candidate.tree) if builder else None
+            # A program is named by its build's id; before a build, or if it fails, by the hash of all files.
+            programs.append(build.build_id if isinstance(build, Build) else candidate.tree)
+            commits.append(candidate.commit)
+        return SearchProblem(tuple(commits), tuple(programs), self.prober.metric)
 
     def _make_probe(self, request: ProbeRequest) -> Waiting[None]:
         """Observe a commit and save the result, with ticks that show the reason. Does nothing if the commit builds

@@ -248,16 +248,11 @@ def estimate_noise(residuals: Sequence[tuple[float, float]], quantile: float) ->
         return math.inf if quantile < 0 else 0.0
     part = 2 / (9 * freedom)
     chi_squared_quantile = freedom * max(1 - part + quantile * math.sqrt(part), 0.01) ** 3
-
-    def chi_squared(noise: float) -> float:
-        return math.fsum(square / (noise**2 + variance + 1e-18) for square, variance in residuals)
-
-    if chi_squared(0.0) <= chi_squared_quantile:
-        return 0.0
-    low, high = 0.0, 1.0
-    for _ in range(30):  # Bisection: chi_squared falls as the noise grows.
+    low, middle, high = 0.0, 0.0, 1.0  # First: is there any noise?
+    for _ in range(31):  # Bisection: chi_squared falls as the noise grows.
+        chi_squared = math.fsum(square / (middle**2 + variance + 1e-18) for square, variance in residuals)
+        low, high = (middle, high) if chi_squared > chi_squared_quantile else (low, middle)
         middle = (low + high) / 2
-        low, high = (middle, high) if chi_squared(middle) > chi_squared_quantile else (low, middle)
     return high
 
 
@@ -367,15 +362,14 @@ class Pairs(Observations):
     def find_middle_level(self, low: int, high: int) -> int | None:
         """A position between the ends whose build is surely slower than the good end and faster than the bad one,
         so that there are two steps. The one with most pairs; None if there is none."""
-        builds = {build.position: build for build in self.timed_builds(low, high)}
-
-        def is_above(upper: int, lower: int) -> bool:
-            step = builds[upper].mean - builds[lower].mean
-            error = math.sqrt(builds[lower].variance + builds[upper].variance)
-            return step >= math.hypot(LEVELS_APART, LEVELS_APART_Z * error)
-
-        inside = [position for position in builds if low < position < high]
-        middle = [position for position in inside if is_above(position, low) and is_above(high, position)]
+        first, *inside, last = self.timed_builds(low, high)
+        middle = list[int]()
+        for build in inside:
+            are_apart = list[bool]()  # Good end and build; build and bad end.
+            for lower, upper in ((first, build), (build, last)):
+                error = math.sqrt(lower.variance + upper.variance)
+                are_apart.append(upper.mean - lower.mean >= math.hypot(LEVELS_APART, LEVELS_APART_Z * error))
+            middle += [build.position] if all(are_apart) else []
         return max(middle, key=self.count_at, default=None)
 
     def confirm(self, confirmation: Confirmation) -> ProbeRequest | Culprit | None:
@@ -470,11 +464,6 @@ class Runs(Observations):
             sides = runs_of_commits[: place + 1], runs_of_commits[place + 1 :]
         return rates
 
-    def votes(self, low: int, high: int) -> dict[int, float]:
-        """Position of each observed commit of a range to its log odds to be bad."""
-        runs_at = self.values_at
-        return {place: runs_vote(runs_at[place], self.rates) for place in runs_at if low <= place <= high}
-
     def next_count(self, low: int, high: int, position: int) -> int:
         """Runs to add to a commit: as many as probably show one failure. 0 if more would not decide."""
         count, runs_to_one_failure = self.count_at(position), math.ceil(1 / max(self.rates[1], LEAST_RATE))
@@ -510,15 +499,10 @@ def runs_evidence(culprit: Sequence[float], parent: Sequence[float], rates: tupl
     run. With c = (a + b) / 2 a block's evidence is P_a(x) P_b(y) / (P_c(x) P_c(y)), at most 1 in the mean for any
     common rate (Turner, Ly and Grünwald 2024, "Generic e-variables for exact sequential k-sample tests")."""
     culprit_rate, parent_rate = (min(max(rate, LEAST_RATE), 1 - LEAST_RATE) for rate in rates)
-    common_rate = (culprit_rate + parent_rate) / 2
-
-    def likelihood(passed: float, failure_rate: float) -> float:
-        return 1 - failure_rate if passed else failure_rate
-
-    evidence = 1.0
+    common_rate, evidence = (culprit_rate + parent_rate) / 2, 1.0
     for passed, parent_passed in zip(culprit, parent, strict=False):
-        claimed = likelihood(passed, culprit_rate) * likelihood(parent_passed, parent_rate)
-        evidence *= claimed / (likelihood(passed, common_rate) * likelihood(parent_passed, common_rate))
+        for has_passed, rate in ((passed, culprit_rate), (parent_passed, parent_rate)):
+            evidence *= (1 - rate) / (1 - common_rate) if has_passed else rate / common_rate
         if evidence >= CONFIRMING:  # Later runs do not take it back.
             break
     return evidence
@@ -591,7 +575,11 @@ def _narrow_down(evidence: Evidence, low: int, high: int, rejected: int) -> Prob
     problem = evidence.problem
     # Only times have noise between builds: code layout does not make builds fail.
     fit = evidence.fit(low, high) if isinstance(evidence, Pairs) else None
-    votes = evidence.votes(low, high) if isinstance(evidence, Runs) else evidence.fit(low, high).votes
+    if isinstance(evidence, Runs):
+        runs_at = evidence.values_at
+        votes = {place: runs_vote(runs_at[place], evidence.rates) for place in runs_at if low <= place <= high}
+    else:
+        votes = evidence.fit(low, high).votes
     testable = [p for p in range(low, high + 1) if p not in evidence.untestable_reasons]
     # The latest position that is surely good, and the earliest that is surely bad; ends of a range count as such.
     best, scores = best_gap([votes[position] for position in sorted(votes)])

@@ -151,15 +151,12 @@ class Builder:
         try:
             return (yield from build.build(self.variant, variant, folder, limit_s=BUILD_LIMIT_S, **places))
         except BuildFailed as failure:
+            both = (variant, self._variant_in(bench.folder)) if failure.no_compiler else ()
+            compilers = [each.build.compiler for each in both if isinstance(each, CAbiVariant)]
             # Another missing compiler than today's concerns this commit alone.
-            if failure.no_compiler and self._compiler_in(folder) == self._compiler_in(bench.folder):
+            if len(compilers) == 2 and compilers[0] == compilers[1]:
                 raise WorkFailed(failure.message, failure.hint) from failure
             raise Untestable(f"does not build: {failure.message}{f'; {warning}' if warning else ''}") from failure
-
-    def _compiler_in(self, folder: Path) -> str:
-        """The compiler of the variant as the manifest in this folder defines it; empty for Python."""
-        variant = self._variant_in(folder)
-        return variant.build.compiler if isinstance(variant, CAbiVariant) else ""
 
     def _variant_in(self, folder: Path) -> Buildable:
         """The variant as the manifest in this folder defines it. Raises Untestable without one to build."""
@@ -179,14 +176,6 @@ class Builder:
                 return target.compiled_variant(self.variant, self.bench.architecture)
         purpose = "the emulator" if self.emulated else device
         raise Untestable(f"it has no variant {self.variant} that is built for {purpose}")
-
-
-def name_programs(line: CommitLine, builder: Builder | None) -> tuple[str, ...]:
-    """A name for the program of the good end and of each candidate; equal names, equal programs. The id of its
-    build; before a build, or if it fails, the hash of all files."""
-    builds = [builder.build_by_tree.get(candidate.tree) if builder else None for candidate in line.commits]
-    named = zip(line.commits, builds, strict=True)
-    return tuple(build.build_id if isinstance(build, Build) else candidate.tree for candidate, build in named)
 
 
 REFERENCE_SIDE, CANDIDATE_SIDE = "other", "tried"
@@ -355,12 +344,11 @@ class KernelProbe(Prober):
         return tuple(values)
 
     def ask_gate(self, line: CommitLine) -> Waiting[SearchEnd | None]:
-        """Ask whether the bad end is slower or wrong today, on which workloads, and save what that observes."""
-        return (yield from (self._time_ends(line) if self.metric == "latency" else self._verify_bad_end(line)))
-
-    def _time_ends(self, line: CommitLine) -> Waiting[SearchEnd | None]:
-        """Time both ends in blocks of process pairs, or reuse saved times; the search goes on from
-        these, on the slower workloads. An uncommitted end is always timed."""
+        """Ask whether the bad end is slower or wrong today, on which workloads, and save what that observes.
+        Latency: time both ends in blocks of process pairs, or reuse saved times; the search goes on from these, on
+        the slower workloads. An uncommitted end is always timed."""
+        if self.metric == "correctness":
+            return (yield from self._verify_bad_end(line))
         memory, bad, good = self._probe_memory("gate"), line.commits[-1], line.good
         log_ratios: LogRatios = {
             probe.workload: probe.values

@@ -117,7 +117,13 @@ def find_used_files(modules: Iterable[str], folder: Path) -> tuple[str, ...]:
     files: set[str] = set()
     while pending:
         path = pending.pop()
-        if _is_copyable(folder, path) and (file := os.path.normpath(path)) not in files:
+        try:
+            file, place = os.path.normpath(path), folder / path
+            is_inside = not os.path.isabs(path) and not file.startswith("..")
+            is_copyable = is_inside and place.is_file() and place.stat().st_size <= MAX_COPIED_BYTES
+        except (OSError, ValueError):  # The text is no valid file name.
+            continue
+        if is_copyable and file not in files:
             files.add(file)
             pending += _named_paths(file, search_folders, folder)
     return tuple(sorted(files))
@@ -132,16 +138,6 @@ def _module_paths(name: str, folders: Iterable[str]) -> Iterator[str]:
         for count in range(1, len(parts) + 1):
             path = os.path.join(folder, *parts[:count])
             yield from (f"{path}.py", f"{path}/__init__.py")
-
-
-def _is_copyable(folder: Path, name: str) -> bool:
-    """True if `name`, which may be any text, is a file inside `folder` that is small enough to copy."""
-    path = folder / name
-    try:
-        is_inside = not os.path.isabs(name) and not os.path.normpath(name).startswith("..")
-        return is_inside and path.is_file() and path.stat().st_size <= MAX_COPIED_BYTES
-    except (OSError, ValueError):  # The text is no valid file name.
-        return False
 
 
 def _named_paths(file: str, search_folders: Iterable[str], folder: Path) -> Iterator[str]:
@@ -254,6 +250,8 @@ def has_same_statements(first: Path, second: Path) -> bool:
 
 SCAN_LIMIT_S = 60.0
 MAX_TRIES = 3  # Attempts at a build whose files change while it runs.
+ASSEMBLER_LIST, LINKER_LIST = "--MD", "--dependency-file"
+"""Options that make an assembler and a linker list the files they read."""
 FRAMEWORK_HEADER = re.compile(r"(?:^|/)(?:torch|ATen|c10|pybind11|tensorflow)/")
 COMPILER_VARIABLES = (
     "TZ", "LD_LIBRARY_PATH", "LIBRARY_PATH", "CPATH", "CPLUS_INCLUDE_PATH", "CUDA_HOME", "CUDA_PATH",
@@ -347,9 +345,20 @@ def recipe_key(variant: CAbiVariant, folder: Path, include: Path) -> str:
     return content_hash([*_recipe_words(variant, folder), str(include), *settings])[:32]
 
 
+def find_record(variant: CAbiVariant, folder: Path, cache: Path, include: Path) -> BuildRecord | None:
+    """Record of the newest intact build of the current files; None without one."""
+    recipe_folder = cache / recipe_key(variant, folder, include)
+    try:
+        builds = sorted(recipe_folder.iterdir(), key=lambda build: build.stat().st_mtime_ns, reverse=True)
+    except OSError:
+        return None
+    records = (known_builds.read_record(build, folder) for build in builds[: known_builds.MAX_BUILDS])
+    return next(filter(None, records), None)
+
+
 def find_build(name: str, variant: CAbiVariant, folder: Path, *, cache: Path, include: Path) -> Build | None:
     """The cached build of the current files; None if it is missing or damaged."""
-    record = known_builds.find_record(recipe_key(variant, folder, include), folder, cache)
+    record = find_record(variant, folder, cache, include)
     return None if record is None else _make_build(name, record, cache, cached=True)
 
 
@@ -381,7 +390,7 @@ def list_files_read(variant: Buildable, folder: Path, *, cache: Path, include: P
     if there is no such build. Of Python: files that it imports. Relative to `folder` if possible."""
     if isinstance(variant, PythonVariant):
         return find_used_files([variant.module], folder)
-    record = known_builds.find_record(recipe_key(variant, folder, include), folder, cache)
+    record = find_record(variant, folder, cache, include)
     return None if record is None else tuple(record.files_read)
 
 
@@ -439,12 +448,18 @@ def _compile_into(
     placeholder, compiler, scratch = sources.identity, variant.build.compiler, output / "scratch"
     states_before = file_states(sources.files_read, folder, output)
     scratch.mkdir()
-    host_option = ["-Xcompiler"] if Path(compiler).name == "nvcc" else []
+    is_nvcc = Path(compiler).name == "nvcc"
+    host_option = ["-Xcompiler"] if is_nvcc else []
     command = [compiler, *variant.build.flags, f"-I{include}", "-shared", *host_option, "-fPIC"]
     command += [f'-DLOOP_BUILD_ID="{placeholder}"', *variant.sources]
     command += [*linked_libraries(variant.build), "-o", str(output / LIBRARY)]
     env, note = {**ENGLISH_MESSAGES, "TMPDIR": str(scratch)}, f"compiling {variant.sources[0]}"
-    start_time, list_options = time.monotonic(), known_builds.list_options(variant, scratch)
+    # Options to flags that make linker and assembler write a list of the files they read.
+    list_options = {LINKER_LIST: ["-Xlinker", f"{LINKER_LIST}={scratch / LINKER_LIST}"]}
+    if not is_nvcc:  # Its three assemblers would overwrite one file.
+        path_words = ["-Xassembler", str(scratch / ASSEMBLER_LIST)]
+        list_options[ASSEMBLER_LIST] = ["-Xassembler", ASSEMBLER_LIST, *path_words]
+    start_time = time.monotonic()
     while True:  # Again without the options that an old assembler or linker refuses.
         full_command = [*command, *(word for flags in list_options.values() for word in flags)]
         completed = yield from run(full_command, cwd=folder, limit_s=limit_s, env=env, note=note)
@@ -460,7 +475,10 @@ def _compile_into(
         raise BuildFailed(message, "see what it does with `-o`", completed.errors)
     seconds = time.monotonic() - start_time
     libraries = yield from known_builds.loaded_libraries(output / LIBRARY)
-    paths = [*sources.files_read, *known_builds.read_dependency_lists(scratch)]
+    paths = [*sources.files_read]
+    for path in (scratch / option for option in list_options):  # Lists of the assembler and the linker.
+        text = path.read_text(errors="surrogateescape") if path.is_file() else ""
+        paths += known_builds.parse_make_rules(text)
     paths += known_builds.files_in_flags(variant.build.flags, folder)
     paths += known_builds.compiler_paths(compiler)
     paths += known_builds.shadowing_paths(variant, sources.files_read, include, libraries)

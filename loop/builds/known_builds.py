@@ -29,8 +29,6 @@ HEADER_FLAGS, LIBRARY_FLAGS = ("-I", "-iquote", "-isystem", "-idirafter"), ("-L"
 """Flags that name search folders for headers and for libraries."""
 LIMIT_S = 60.0
 MAX_OPTION_FILE = 1 << 16  # Bytes of the largest file that may hold further flags.
-ASSEMBLER_LIST, LINKER_LIST = "--MD", "--dependency-file"
-"""Options that make an assembler and a linker list the files they read."""
 
 StatFields = tuple[int, ...] | None
 """Result of stat(2): mode, size, two times of change, inode, device; None for a missing path."""
@@ -40,19 +38,16 @@ FileStates = dict[str, FileState]
 """States by path, relative to the variant's folder where possible, in the order of checking."""
 
 
-def stat_fields(path: str) -> StatFields:
-    """Result of stat(2) for a path, which changes with the file; None if it does not exist."""
+def file_state(path: str, before: FileState | None = None) -> FileState:
+    """The present state of a path: content (a hash, or MISSING, or NOT_A_FILE) and stat fields. `before`: an
+    earlier state; while stat(2) gives the same fields, the file is not read again."""
     try:
         status = os.stat(path)
     except (OSError, ValueError):
-        return None
-    return status.st_mode, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, status.st_dev
-
-
-def file_state(path: str) -> FileState:
-    """The present state of a path: content (a hash, or MISSING, or NOT_A_FILE) and stat fields."""
-    fields = stat_fields(path)
-    return MISSING if fields is None else hash_content(path, fields), fields
+        return MISSING, None
+    times_ns = status.st_mtime_ns, status.st_ctime_ns
+    fields = status.st_mode, status.st_size, *times_ns, status.st_ino, status.st_dev
+    return before if before and before[1] == fields else (hash_content(path, fields), fields)
 
 
 @functools.lru_cache(maxsize=1 << 14)
@@ -89,11 +84,7 @@ def is_below(path: str, folder: str) -> bool:
 
 def are_unchanged(states: FileStates, base: Path) -> bool:
     """True if all files still have these states. `base`: folder for relative paths."""
-    for name, (content, fields_before) in states.items():
-        path = os.path.join(base, name)
-        if stat_fields(path) != fields_before and file_state(path)[0] != content:
-            return False
-    return True
+    return all(file_state(os.path.join(base, name), state)[0] == state[0] for name, state in states.items())
 
 
 def parse_make_rules(rule: str) -> list[str]:
@@ -178,20 +169,6 @@ def loaded_libraries(library: Path) -> Waiting[list[str]]:
     return re.findall(r"(?:=> |^\s+)(/\S.*?) \(0x", completed.output, re.MULTILINE)
 
 
-def list_options(variant: CAbiVariant, folder: Path) -> dict[str, list[str]]:
-    """Option to flags that make assembler and linker write a list of the files they read to `folder`."""
-    flags = {LINKER_LIST: ["-Xlinker", f"{LINKER_LIST}={folder / LINKER_LIST}"]}
-    if Path(variant.build.compiler).name != "nvcc":  # Its three assemblers would overwrite one file.
-        flags[ASSEMBLER_LIST] = ["-Xassembler", ASSEMBLER_LIST, "-Xassembler", str(folder / ASSEMBLER_LIST)]
-    return flags
-
-
-def read_dependency_lists(folder: Path) -> list[str]:
-    """Files that assembler and linker read, by the lists that `list_options` made them write."""
-    paths = [path for path in (folder / ASSEMBLER_LIST, folder / LINKER_LIST) if path.is_file()]
-    return [name for path in paths for name in parse_make_rules(path.read_text(errors="surrogateescape"))]
-
-
 LIBRARY, RECORD, LOG = "kernel.so", "build.json", "log.txt"
 MAX_BUILDS = 256  # Newest builds of a recipe among which `loop` looks for the current files.
 
@@ -227,16 +204,6 @@ def read_record(folder: Path, base: Path | None = None) -> BuildRecord | None:
     except (OSError, LoopError):
         return None
     return record if is_intact else None
-
-
-def find_record(recipe: str, folder: Path, cache: Path) -> BuildRecord | None:
-    """Record of the newest intact build of the current files in `folder`, by a recipe's key; None without one."""
-    try:
-        builds = sorted((cache / recipe).iterdir(), key=lambda build: build.stat().st_mtime_ns, reverse=True)
-    except OSError:
-        return None
-    records = (read_record(build, folder) for build in builds[:MAX_BUILDS])
-    return next(filter(None, records), None)
 
 
 @contextmanager

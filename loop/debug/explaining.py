@@ -83,17 +83,19 @@ class FailureProber:
         self.kind = max(kinds, key=kinds.count)  # The kind of failure, by `failure_kind`.
         self.failures = [check for check in self.checks if failure_kind(check) == self.kind]
         """Checks that show this kind of failure, in the order in which they were made."""
-
-        def unevenness(check: Check) -> tuple[bool, bool, bool, float, int]:
-            """Sort key: contiguous inputs first, then normal values, several and about half wrong, many in all."""
-            wrong_share = check.wrong / check.total if check.total else 1.0
-            kinds = check.inputs != "contiguous", check.workload.values != "normal", check.wrong < MIN_ERRORS
-            return *kinds, abs(wrong_share - 0.5), -check.total
-
         by_size = sorted(self.failures, key=lambda check: math.prod(check.workload.sizes.values()))
         self.start_check = min(by_size, key=lambda check: check.inputs != "contiguous")
         """The smallest check with this kind of failure, where a search begins."""
-        self.clearest_check = min(self.failures, key=unevenness)
+        self.clearest_check = min(
+            self.failures,
+            key=lambda check: (
+                check.inputs != "contiguous",
+                check.workload.values != "normal",
+                check.wrong < MIN_ERRORS,
+                abs(check.wrong / check.total - 0.5) if check.total else 0.5,
+                -check.total,
+            ),
+        )
         """The check with the most even split of right and wrong elements: it shows their pattern best."""
         self.seed = self.start_check.workload.base_seed  # Base seed of all probes.
         self.outcomes: dict[frozenset[tuple[str, Scalar]], ProbeOutcome] = {}

@@ -93,10 +93,11 @@ class RuleSearch:
         case = max(self.untried, key=doubt, default=None)
         if case is not None and doubt(case) <= MIN_DOUBT * sum(likelihood for _, likelihood in likelihoods):
             is_enough = self.predicted >= ENOUGH_PREDICTIONS
+            has_both = min(len(self.failing), len(self.passing)) > 1  # Several of each.
             # Predicted failures and passes in turn; at the end one more of the rarer kind.
             should_fail = len(self.failing) < len(self.passing) if is_enough else self.predicted % 2 == 0
             expected = [case for case in self.untried if leading.holds(case) == should_fail]
-            if is_enough and (self.has_both or not expected):
+            if is_enough and (has_both or not expected):
                 return None
             case = self.random.choice(expected or self.untried)
         if case is not None:
@@ -112,15 +113,11 @@ class RuleSearch:
         self.predicted = self.predicted + 1 if still_leads else 0
 
     @property
-    def has_both(self) -> bool:
-        """Whether several cases failed, and several passed."""
-        return min(len(self.failing), len(self.passing)) > 1
-
-    @property
     def conclusion(self) -> Rule | None:
         """The leading rule if it is simple, predicted enough fresh cases, and tells wrong cases from right
         ones, several of each; else None."""
-        is_tested = self.has_both and self.predicted >= MIN_PREDICTIONS
+        has_both = min(len(self.failing), len(self.passing)) > 1
+        is_tested = has_both and self.predicted >= MIN_PREDICTIONS
         return self.rules[0] if self.rules and is_tested and self.rules[0].cost <= MAX_COST else None
 
     def _queue_cases(self, cases: Iterable[Case]) -> None:
@@ -202,7 +199,12 @@ class RuleSearch:
                 cost = 1.5 if size < 2 else 3.0 if _is_round(size) else 4.0
                 texts = (f"{name} == {size}", f"{name} != {size}")
                 yield Rule(*texts, cost, lambda case, n=name, s=size: case[n] == s)
-            for limit in _limits_between({int(size) for size in values_by_name[name]}):
+            limits: set[int] = set()  # Thresholds between tried sizes.
+            for low, high in pairwise(sorted(int(size) for size in values_by_name[name])):
+                powers = [1 << bit for bit in range(low.bit_length(), high.bit_length() + 1)][-3:]
+                candidates = (low + 1, (low + high + 1) // 2, high, *powers, *(power + 1 for power in powers))
+                limits |= {limit for limit in candidates if low < limit <= high}
+            for limit in sorted(limits):
                 is_rounder, texts = _is_round(limit - 1), (f"{name} >= {limit}", f"{name} < {limit}")
                 if is_rounder:  # As `D > 512`.
                     texts = (f"{name} > {limit - 1}", f"{name} <= {limit - 1}")
@@ -231,16 +233,6 @@ def _pairs(rules: Iterable[Rule], cases: Sequence[Case]) -> Iterator[Rule]:
             texts = f"{first.text} and {second.text}", f"{first.opposite} or {second.opposite}"
             cost, limits = first.cost + second.cost + JOINING_COST, (*first.limits, *second.limits)
             yield Rule(*texts, cost, lambda case, a=first, b=second: a.holds(case) and b.holds(case), limits)
-
-
-def _limits_between(sizes: set[int]) -> list[int]:
-    """Candidate thresholds between tried sizes: size, size + 1, midpoints and powers of two."""
-    limits: set[int] = set()
-    for low, high in pairwise(sorted(sizes)):
-        powers = [1 << bit for bit in range(low.bit_length(), high.bit_length() + 1)][-3:]
-        candidates = (low + 1, (low + high + 1) // 2, high, *powers, *(power + 1 for power in powers))
-        limits |= {limit for limit in candidates if low < limit <= high}
-    return sorted(limits)
 
 
 def _is_round(size: int) -> bool:

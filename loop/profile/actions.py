@@ -61,18 +61,17 @@ def worst_measurements(output: MeasureOutput, names: Collection[str]) -> dict[st
     speeds = [verdict for verdict in output.verdicts if isinstance(verdict, SpeedVerdict)]
     verdicts = {(speed.variant, speed.workload): speed.verdict for speed in speeds}
     timed_variants = {variant for variant, _ in verdicts} & {*names}
-
-    def sort_key(measurement: Measurement) -> tuple[bool, float, float]:
-        """Conclusive measurements first, then the largest saving, then the lowest ratio."""
+    ranked: list[tuple[bool, float, float, int]] = []
+    """Conclusive measurements first, then the largest saving, then the lowest ratio; last the index."""
+    for index, measurement in enumerate(output.measurements):
         workload = measurement.workload
         verdict = verdicts.get((measurement.variant, workload.name), "inconclusive")
         saving = saved_time_share(measurement.ratio, workload.weight)
-        return verdict == "inconclusive", -saving, measurement.ratio
-
-    worst: dict[str, Measurement] = {}
-    for measurement in sorted(output.measurements, key=sort_key):
         if measurement.against == "baseline" and measurement.variant in timed_variants:
-            worst.setdefault(measurement.variant, measurement)
+            ranked.append((verdict == "inconclusive", -saving, measurement.ratio, index))
+    worst: dict[str, Measurement] = {}
+    for *_, index in sorted(ranked):
+        worst.setdefault(output.measurements[index].variant, output.measurements[index])
     return worst
 
 
@@ -341,12 +340,17 @@ def _collect_facts(
         notes.explain_unknown(why or "no x86 listing", "vectorised", "vector_share")
     if bench.device == "cuda":
         side = bench.make_side(measured.variant, build)
-        notes.device_profile, why = yield from profiler.profile_call(context, side, workload, variant_count)
-        if notes.device_profile is not None:
-            longest = notes.device_profile.kernels[0]
+        profile, why = yield from profiler.profile_call(context, side, workload, variant_count)
+        notes.device_profile = profile
+        if profile is not None:
+            longest, count, share = profile.kernels[0], len(profile.kernels), ""
+            if count > 1:
+                share = f", the first of {count} kernels"
+                if profile.us and longest.us is not None:
+                    share = f", {longest.us / profile.us:.0%} of the time of {count} kernels"
             counters: dict[str, Fact] = {fact: getattr(longest, fact) for fact in profiler.SHARES}
             counters["stall"] = next(iter(longest.stalls), None)
-            notes.add(counters, profiler.describe_source(notes.device_profile))
+            notes.add(counters, f"{profile.by}, of {longest.kernel}{share}")
     why_unknown = why or "ncu gave no such counter" if bench.device == "cuda" else "there is no GPU"
     notes.explain_unknown(why_unknown, *COUNTER_FACTS)
     return notes

@@ -15,7 +15,7 @@ from loop.model.base import Model
 from loop.model.dtypes import Device
 from loop.model.output import Output
 from loop.model.profile import DeviceFacts
-from loop.model.target import Launch, Variant, Workload
+from loop.model.target import Launch, Workload
 from loop.model.workloads import expand_sets, is_supported
 from loop.report import format as say
 from loop.steps.context import Context, NoArguments, Result, RunningAction
@@ -221,7 +221,7 @@ def parallelism(context: Context, arguments: NoArguments) -> RunningAction[Paral
         if getattr(variant, "launch", None) is None and name not in with_reports:
             if name in context.task.variants:
                 missing.append(f"parallelism of {name}: the manifest declares no launch")
-        elif variant.device == "cuda" and _gpu_for(context, variant) is None:
+        elif variant.device == "cuda" and not (gpu_at_hand(context) or target.devices):
             missing.append(f"parallelism of {name}: the manifest has no `devices`")
         device: Device = context.bench.device if variant.device == "any" else variant.device
         dtype = target.dtypes.get(device, variant.dtypes[0])
@@ -266,7 +266,9 @@ def find_occupancy(context: Context, name: str, workload: Workload) -> Occupancy
     `kernel.resources` reported takes precedence over the manifest."""
     bench, variant = context.bench, context.bench.target.variants[name]
     # Variants of Python and commands have no field `launch`.
-    launch, device = getattr(variant, "launch", None), _gpu_for(context, variant)
+    launch, device = getattr(variant, "launch", None), None
+    if variant.device == "cuda" or (variant.device == "any" and bench.device == "cuda"):
+        device = gpu_at_hand(context) or next(iter(bench.target.devices.values()), None)
     reported = context.latest_output("kernel.resources", ResourcesOutput)
     for occupancy in reported.fillings if reported else ():
         place = (occupancy.variant, occupancy.workload, occupancy.on)
@@ -276,13 +278,6 @@ def find_occupancy(context: Context, name: str, workload: Workload) -> Occupancy
         return None
     is_at_hand = bench.device == "cpu" if device is None else device == gpu_at_hand(context)
     return declared_occupancy(name, launch, workload, device or bench.threads, at_hand=is_at_hand)
-
-
-def _gpu_for(context: Context, variant: Variant) -> DeviceFacts | None:
-    """Facts of a variant's GPU: the one at hand, else the manifest's first; None on a processor."""
-    if variant.device == "cuda" or (variant.device == "any" and context.bench.device == "cuda"):
-        return gpu_at_hand(context) or next(iter(context.bench.target.devices.values()), None)
-    return None
 
 
 def gpu_at_hand(context: Context) -> DeviceFacts | None:

@@ -236,18 +236,21 @@ def device_profile(runs: Sequence[KernelRun], by: Literal["ncu", "torch's profil
     for name in dict.fromkeys(launch.kernel for launch in runs):
         launches = [launch for launch in runs if launch.kernel == name]
         weights = [launch.us or 0.0 for launch in launches]
-        shares = {fact: _mean([getattr(run, fact) for run in launches], weights) for fact in SHARES}
         reasons = dict.fromkeys(reason for launch in launches for reason in launch.stalls)
-        stalls = [(reason, _mean([each.stalls.get(reason) for each in launches], weights)) for reason in reasons]
-        known_stalls = [(reason, share) for reason, share in stalls if share]
-        longest_stalls = sorted(known_stalls, key=lambda item: -item[1])[:MOST_STALLS]
+        columns = {fact: [getattr(run, fact) for run in launches] for fact in SHARES}
+        columns |= {reason: [run.stalls.get(reason) for run in launches] for reason in reasons}
+        means: dict[str, float] = {}  # Without shares that are unknown in one launch.
+        for share, values in columns.items():
+            if None not in values:
+                means[share] = fmean(values, weights if any(weights) else None)
+        longest_stalls = sorted(filter(means.get, reasons), key=lambda reason: -means[reason])[:MOST_STALLS]
         kernel = KernelRun(
             kernel=name,
             launches=len(launches),
             us=sum_if_all_known([launch.us for launch in launches]),
             registers=max((run.registers for run in launches if run.registers is not None), default=None),
-            stalls=dict(longest_stalls),
-            **shares,
+            stalls={reason: means[reason] for reason in longest_stalls},
+            **{fact: means.get(fact) for fact in SHARES},
         )
         kernels.append(kernel)
     return DeviceProfile(
@@ -257,24 +260,6 @@ def device_profile(runs: Sequence[KernelRun], by: Literal["ncu", "torch's profil
         us=sum_if_all_known([launch.us for launch in runs]),
         cut=by == "ncu" and len(runs) >= MOST_LAUNCHES,  # ncu stops after so many launches.
     )
-
-
-def _mean(values: Sequence[float | None], weights: Sequence[float]) -> float | None:
-    """Weighted mean; the plain mean if all weights are 0; None without values or if one is None."""
-    known = [value for value in values if value is not None]
-    if not known or len(known) < len(values):
-        return None
-    return fmean(known, weights if any(weights) else None)
-
-
-def describe_source(profile: DeviceProfile) -> str:
-    """Where facts about a call's longest kernel come from: `ncu, of add, 78% of the time of 2 kernels`."""
-    longest, count, share = profile.kernels[0], len(profile.kernels), ""
-    if count > 1:
-        share = f", the first of {count} kernels"
-        if profile.us and longest.us is not None:
-            share = f", {longest.us / profile.us:.0%} of the time of {count} kernels"
-    return f"{profile.by}, of {longest.kernel}{share}"
 
 
 ROOF_SOURCE = Path(__file__).with_name("roof.c")

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
@@ -68,8 +68,10 @@ class KernelFindings:
     missing: list[str] = field(default_factory=list)
     """Parts that were not inspected, each with reason and remedy."""
 
-    def list_placements(self, device: DeviceFacts) -> Iterator[Placement]:
-        """Each launch with its occupancy on a GPU. A kernel's report is found by its symbol, or by its name."""
+    def list_placements(self, device: DeviceFacts) -> tuple[Placement, ...]:
+        """Each launch with its occupancy on a GPU. A kernel's report is found by its symbol, or by its name. Notes
+        in `missing` the launched kernels that the compiler's report lacks: their registers are unknown."""
+        placements, unreported = list[Placement](), dict[str, None]()
         for variant, calls in self.launches.items():
             libraries = [library for library in self.libraries if variant in library.variants]
             reports = [kernel for library in libraries for kernel in library.kernels if kernel.entry]
@@ -79,7 +81,7 @@ class KernelFindings:
                 shared = (kernel.shared_bytes if kernel else launch.shared_static) + launch.shared
                 registers = kernel.registers if kernel else None
                 blocks, limited_by = launch_residency(launch, registers, shared, device)
-                yield Placement(
+                placement = Placement(
                     variant=variant,
                     kernel=short_name(kernel.name if kernel else name),
                     symbol=kernel.symbol if kernel else launch.kernel,
@@ -91,14 +93,13 @@ class KernelFindings:
                     limited_by=limited_by,
                     workload=workload,
                 )
-
-    def note_unreported_kernels(self, placements: Sequence[Placement]) -> None:
-        """Note in `missing` the launched kernels that the compiler's report lacks: their registers are unknown."""
-        compiled = {variant for library in self.libraries for variant in library.variants}
-        unreported = [launch for launch in placements if launch.variant in compiled and launch.registers is None]
+                placements.append(placement)
+                if libraries and registers is None:
+                    unreported[placement.kernel] = None
         if unreported:
-            names = ", ".join(dict.fromkeys(launch.kernel for launch in unreported))
+            names = ", ".join(unreported)
             self.missing.append(f"registers of {names}: launched, and not in the compiler's report")
+        return tuple(placements)
 
 
 def runs_on(code: str, device: str) -> bool:
@@ -224,19 +225,15 @@ def find_launches(
 
 def _workloads_to_launch(context: Context, variant: CAbiVariant) -> list[Workload]:
     """The plan's workloads, then each other shape of the target, in every type of the variant."""
-
-    def shape(workload: Workload) -> str:
-        """Everything a launch may depend on: type, sizes and attributes, but not tensor values."""
-        return str((workload.dtype, sorted((workload.sizes | workload.attributes).items())))
-
-    target, workloads = context.bench.target, timed_workloads(context, variant)
-    timed_shapes = {shape(workload) for workload in workloads}
-    others: dict[str, Workload] = {}
-    for dtype in variant.dtypes:
-        for workload in expand_sets(target, target.workloads, dtype):
-            if is_supported(variant, workload) and shape(workload) not in timed_shapes:
-                others[shape(workload)] = workload
-    return [*workloads, *others.values()]
+    target, timed = context.bench.target, timed_workloads(context, variant)
+    expanded = (expand_sets(target, target.workloads, dtype) for dtype in variant.dtypes)
+    supported = [w for workloads in expanded for w in workloads if is_supported(variant, w)]
+    by_shape: dict[str, Workload] = {}
+    for workload in (*supported, *timed):  # Of one shape a timed one stays.
+        # Everything a launch may depend on: type, sizes and attributes, but not tensor values.
+        shape = str((workload.dtype, sorted((workload.sizes | workload.attributes).items())))
+        by_shape[shape] = workload
+    return [*timed, *(workload for workload in by_shape.values() if workload not in timed)]
 
 
 def timed_workloads(context: Context, variant: CAbiVariant) -> list[Workload]:
@@ -319,7 +316,7 @@ def _check_findings(
 ) -> ResourcesOutput:
     """Check reports and launches against limits and budgets; notes gaps. `may_spill`: spills do not fail."""
     device, architecture = findings.device, findings.architecture
-    placements = tuple(findings.list_placements(device)) if device else ()
+    placements = findings.list_placements(device) if device else ()
     timed = {w.name for variant in chosen.values() for w in timed_workloads(context, variant)}
     # Each distinct launch once, and whether a timed workload has it.
     merged: dict[str, Placement] = {}
@@ -341,7 +338,6 @@ def _check_findings(
         more = f" and {len(unchecked) - 1} more" if len(unchecked) > 1 else ""
         unknown = "no workload launches it, so its blocks are not known"
         findings.missing.append(f"budget of {unchecked[0]}{more}: {unknown}")
-    findings.note_unreported_kernels(launches)
     gpu_name, refused = device.name if device else architecture, list[str]()
     for launch in (launch for launch in launches if launch.resident == 0):
         needs = ""

@@ -26,7 +26,7 @@ from loop.report import format as say
 from loop.steps.context import Context, Result, RunningAction
 from loop.timing import schedule
 from loop.timing.doubts import find_doubts
-from loop.timing.readiness import append_warnings, disturbance_warnings, hold_device, ready_variants
+from loop.timing.readiness import disturbance_warnings, hold_device, ready_variants
 from loop.timing.samples import EMPTY_CALL_NAMES, ROUNDS_SHARE, Limits, Pair
 from loop.timing.verdicts import by_interval, confidence, measurements, tally_words
 from loop.workers.bench import fit_workloads
@@ -119,9 +119,11 @@ def measure(context: Context, arguments: MeasureTerms) -> RunningAction[MeasureO
     not_exercised += [f"speed on {text}" for text in fitting.exclusions]
     for side in sides:
         not_exercised += [f"speed of {side.name} on {text}" for text in describe_untaken_workloads(side, timed)]
+    sentences = [fitting.extend_message(_summarise_verdicts(verdicts))]
+    sentences += [f"warning: {text}" for text in warning_texts]
     output = MeasureOutput(
         ok=bool(timed) and not doubts,
-        message=append_warnings(fitting.extend_message(_summarise_verdicts(verdicts)), warning_texts),
+        message="; ".join(sentences),
         verdicts=verdicts,
         not_exercised=(*not_exercised, *bench.notes),
         measurements=measured,

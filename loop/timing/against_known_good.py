@@ -25,7 +25,7 @@ from loop.report.format import speedup_text
 from loop.steps.context import Context, Result, RunningAction
 from loop.timing import samples, schedule, verdicts
 from loop.timing.doubts import find_doubts
-from loop.timing.readiness import ReadyVariants, append_warnings, disturbance_warnings, hold_device, ready_variants
+from loop.timing.readiness import ReadyVariants, disturbance_warnings, hold_device, ready_variants
 from loop.timing.samples import MIN_ROUNDS, ROUNDS_SHARE, Limits, Pair, Timings
 from loop.timing.verdicts import measurements, noise_between_rounds
 from loop.workers.bench import Side, fit_workloads
@@ -254,7 +254,7 @@ def compare_ready(context: Context, state: ReadyVariants, arguments: CompareTerm
     message = "; ".join(summaries) or "; ".join(not_exercised) or "no compiled variant is right"
     output = CompareOutput(
         ok=not any(verdict.verdict in ("invalid", "incorrect", "slower") for verdict in all_verdicts),
-        message=append_warnings(message, warning_texts),
+        message="; ".join([message, *(f"warning: {text}" for text in warning_texts)]),
         warnings=warning_texts,
         verdicts=tuple(all_verdicts),
         known_good=tuple({context.past.known_good[c.candidate.name] for c in contests if c.rivals}),

@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -90,11 +90,6 @@ def disturbance_warnings(bench: Bench, lock_warning: str, timings: Timings) -> t
         cure = f"--threads {threads} gives each a core" if threads <= cores() else "let it use OMP_NUM_THREADS"
         warning_texts.append(f"{side} ran {threads} threads on {core_count}, and they wait for each other: {cure}")
     return tuple(filter(None, warning_texts))
-
-
-def append_warnings(message: str, warning_texts: Sequence[str]) -> str:
-    """Append the warnings to a step's one-line message."""
-    return "; ".join([message, *(f"warning: {text}" for text in warning_texts)])
 
 
 def wait_for_idle_gpu(bench: Bench) -> Waiting[str]:

@@ -12,6 +12,7 @@ import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 
 from loop.base.errors import WorkFailed
@@ -264,9 +265,7 @@ def measure(
     schedule = Schedule(bench, sides, workloads, limits)
     timings, rounds_per_set = schedule.timings, schedule.rounds_per_set
     all_sides = {w.name: [side.name for side in sides if is_supported(side, w)] for w in workloads}
-
-    def pending_sides() -> Mapping[str, Sequence[str]]:
-        return pending(timings) if pending else all_sides
+    pending_sides = partial(pending, timings) if pending else lambda: all_sides
 
     def unproven_sides() -> Mapping[str, Sequence[str]]:
         """By workload: the sides whose verified calls were all far slower; wrong ones need no proof."""
@@ -279,11 +278,7 @@ def measure(
     # A GPU's driver makes contexts one by one: more sets at once start no sooner, and a verdict may need fewer.
     most_sets = SETS_AT_ONCE_GPU if rounds_per_set > 1 else max(1, PROCESSES_AT_ONCE // len(sides))
     for batch in batches(limits.rounds, most_sets, rounds_per_set):
-        fitting = schedule.sets_that_fit(batch)
-        if not any(pending_sides().values()) or not fitting:
-            break
-        yield from schedule.time_sets(fitting, pending_sides)
-        if len(fitting) < len(batch):
+        if not any(pending_sides().values()) or not (yield from schedule.time_sets(batch, pending_sides)):
             break
     rounds, segments = timings.rounds, list(timings.segments)  # Without those of the proof.
     for number in range(limits.rounds, limits.rounds + PROOF_ROUNDS):
@@ -328,27 +323,24 @@ class Schedule:
     def _elapsed_s(self) -> float:
         return time.monotonic() - self.start_time
 
-    def sets_that_fit(self, batch: Sequence[range]) -> Sequence[range]:
-        """The first sets of a batch that will probably end in time; each counts as two rounds at most. A
-        set of more rounds leaves some out if time is short."""
-        for count in range(len(batch), 0, -1):
-            rounds = sum(min(2, len(round_numbers)) for round_numbers in batch[:count])
-            limit_s = self.limits.limit_s
-            if self._is_round_required() or self._elapsed_s * (1 + rounds / self.timings.rounds) <= limit_s:
-                return batch[:count]
-        return ()
-
     def time_sets(
         self, batch: Sequence[range], pending_sides: Callable[[], Mapping[str, Sequence[str]]]
-    ) -> Waiting[None]:
-        """Start all sets of processes together, the costliest part; then time one set by one.
-        `pending_sides`: the sides to time, by workload. Processes end with their last round, because each
-        holds hundreds of megabytes of a GPU from its first call on."""
+    ) -> Waiting[bool]:
+        """Start the sets of a batch together, the costliest part, as many as will probably end in time; then time
+        one set by one. Returns whether it was the whole batch. `pending_sides`: the sides to time, by workload.
+        Processes end with their last round: each holds hundreds of megabytes of a GPU from its first call on."""
+        set_count = len(batch)
+        while set_count and not self._is_round_required():
+            # Each counts as two rounds at most: a set of more rounds leaves some out if time is short.
+            rounds = sum(min(2, len(round_numbers)) for round_numbers in batch[:set_count])
+            if self._elapsed_s * (1 + rounds / self.timings.rounds) <= self.limits.limit_s:
+                break
+            set_count -= 1
         names, timings = set(itertools.chain(*pending_sides().values())), self.timings
         chosen = [side for side in self.sides if side.name in names]
         with ExitStack() as stack:
             sets: list[ProcessSet] = []
-            for round_numbers in batch:
+            for round_numbers in batch[:set_count]:
                 # Random: the process that starts first gets other GPU memory than the rest.
                 shuffled = self.shuffle.sample(chosen, len(chosen))
                 sets.append(ProcessSet(self, shuffled, round_numbers, stack.enter_context(ExitStack())))
@@ -377,3 +369,4 @@ class Schedule:
                 # End all processes at the same time, because each takes a while.
                 kill_trees([worker.child.process.pid for worker in process_set.workers.values()])
                 process_set.stack.close()
+        return set_count == len(batch)

@@ -88,13 +88,11 @@ def measure_pair(
     is_range = is_vague((low, high))
     if is_range:
         ratio, low, high = map(math.exp, (median(ratios), min(ratios), max(ratios)))
-
-    def latency_s(side: str) -> float:
-        """Seconds of one call: geometric mean of the segments' lower quartiles, outliers clipped."""
+    latencies_s = []  # Of one call: geometric mean of the segments' lower quartiles, outliers clipped.
+    for side in pair.side_names:
         log_times = [samples.log_time([segment]) for segment in segments if segment.side == side]
-        return math.exp(winsorise(log_times).mean)
-
-    candidate_s = latency_s(pair.candidate.name)
+        latencies_s.append(math.exp(winsorise(log_times).mean))
+    reference_s, candidate_s = latencies_s
     return Measurement(
         variant=pair.candidate.name,
         workload=workload,
@@ -103,7 +101,7 @@ def measure_pair(
         ratio=ratio,
         interval=(low, high),
         ranged=is_range,
-        reference_us=latency_s(pair.reference) * 1e6,
+        reference_us=reference_s * 1e6,
         candidate_us=candidate_s * 1e6,
         timed_by="itself" if pair.candidate.name in timings.self_timed_sides else "loop",
         flops_per_s=flops / candidate_s if flops else None,

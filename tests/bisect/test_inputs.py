@@ -7,8 +7,8 @@ import pytest
 
 from loop.base.places import include_folder, state_folder
 from loop.base.processes import run_to_end
-from loop.bisect.hunt import open_worktree
-from loop.bisect.trying import Builder, Untestable, branches_of_merge, name_programs, read_commits
+from loop.bisect.hunt import Bisection, open_worktree
+from loop.bisect.trying import Builder, KernelProbe, Untestable, branches_of_merge, read_commits
 from loop.library import targets
 from loop.library.definitions import find_project
 from loop.model.bisect import UNCOMMITTED
@@ -55,7 +55,7 @@ def test_what_no_build_reads_makes_no_other_kernel(folder: Path, tmp_path: Path)
         builds = builder(folder, tmp_path / "cache", tree)
         for candidate in line.commits:
             run_to_end(builds.build(candidate))
-        names = name_programs(line, builds)
+        names = Bisection(line, KernelProbe("latency", builds, (), 0)).problem.programs
     assert [0, 0, 0, 3, 0, 0, 6, 6] == [names.index(name) for name in names]
 
 
