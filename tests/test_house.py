@@ -1,5 +1,7 @@
 """The figures of `make house` stay within their limits."""
 
+import statistics
+
 from tests import house
 
 
@@ -18,3 +20,8 @@ def test_sentences_of_the_pages_are_short() -> None:
 def test_rooms_are_within_their_budgets() -> None:
     """No room and no count is above tests/budget.json."""
     assert [] == house.over_budget()
+
+
+def test_a_function_is_a_thought() -> None:
+    """Half of all functions have a body of at least seven lines."""
+    assert statistics.median(house.tree().bodies) >= 7
