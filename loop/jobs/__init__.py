@@ -2,8 +2,7 @@
 
 Begin with `folder`: the files in a job's folder, and the states of a job.
 `executor.run_job` runs one job in its folder (`loop job run DIR`). `executor.run_all` runs many, in slots that
-it makes for this machine, and `ssh`, `ray` and `slurm` for others. `ssh` also installs `loop` on a machine of
-`hosts.yaml`.
+`local`, `ssh`, `ray` and `slurm` make. `ssh` also installs `loop` on a machine of `hosts.yaml`.
 
 A job knows no feature of `loop`: its input is a command line, its answer is the printed output.
 """

@@ -1,8 +1,7 @@
 """Run a list of jobs: `run_all` keeps the queue, and each slot runs one job at a time in a thread.
 
-`ssh`, `ray` and `slurm` make slots; those of the executor `local` are here: one job at a time on each
-GPU, and processor jobs next to them. The job's folder holds its state: when a process that waits for
-jobs dies, the next process reads there which jobs have ended.
+`local`, `ssh`, `ray` and `slurm` make the slots. The job's folder holds its state: when a process
+that waits for jobs dies, the next process reads there which jobs have ended.
 """
 
 import contextlib
@@ -10,7 +9,6 @@ import importlib
 import math
 import os
 import platform
-import re
 import shutil
 import signal
 import subprocess
@@ -18,7 +16,6 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from subprocess import DEVNULL
 from typing import Any
 
@@ -29,16 +26,7 @@ from loop.base.locks import locked
 from loop.base.own_process import die_with_parent
 from loop.base.processes import Tick, Waiting, python_path
 from loop.jobs import folder as job_files
-from loop.jobs.folder import (
-    MOST_TRIES,
-    JobFolder,
-    content_hashes,
-    detect_devices,
-    jobs_folder,
-    last_line,
-    read_text,
-)
-from loop.machine.machine import VISIBLE_VARIABLE
+from loop.jobs.folder import MOST_TRIES, JobFolder, content_hashes, detect_devices, last_line
 from loop.model.record import Where
 from loop.report.screen import MESSAGES_VARIABLE
 
@@ -306,49 +294,3 @@ def close_slots(slots: Sequence[Slot]) -> None:
         thread.start()
     for thread in threads:
         thread.join(max(0.0, end - time.monotonic()))
-
-
-def check() -> None:
-    """Never fails: this executor needs nothing."""
-
-
-def slots(width: int) -> list[Slot]:
-    """Slots for at most `width` GPUs, and `width` slots for processor jobs."""
-    gpus = [device for device in detect_devices(gpu=True) if device.device != "cpu"]
-    gpu_slots = [LocalSlot(gpu, cores) for gpu, cores in zip(gpus, split_cores(len(gpus)), strict=True)]
-    processor = detect_devices(gpu=False)[0]
-    return [*gpu_slots[:width], *(LocalSlot(processor) for _ in range(width))]
-
-
-def split_cores(count: int) -> list[list[int]]:
-    """Split this process's cores into `count` equal lists of core numbers; empty lists if there are fewer than
-    two cores each. Neighbouring cores share a NUMA node with one GPU. Hyperthreads of a core stay together."""
-    by_core: list[tuple[int, int]] = []
-    for number in os.sched_getaffinity(0):
-        # Hyperthreads of a core share the first number of their list of siblings.
-        topology = Path(f"/sys/devices/system/cpu/cpu{number}/topology/thread_siblings_list")
-        by_core.append((int(re.split("[,-]", read_text(topology))[0] or number), number))
-    numbers = [number for _, number in sorted(by_core)]
-    size = len(numbers) // max(count, 1)
-    if size <= 1:
-        return [[] for _ in range(count)]
-    return [numbers[index * size : (index + 1) * size] for index in range(count)]
-
-
-class LocalSlot(Slot):
-    """A GPU or the processor of this machine. `cores`: numbers its jobs may use; empty: all."""
-
-    def __init__(self, where: Where, cores: Sequence[int] = ()) -> None:
-        self.where, self.cores = where, cores
-        self.uuid, self.gpu = where.uuid, where.device != "cpu"
-
-    def run_in_slot(self, job: JobFolder) -> None:
-        """Run a job on the slot's cores. Locks the GPU: two executors of this user may share the machine."""
-        if self.cores:
-            os.sched_setaffinity(0, self.cores)  # Child processes inherit it.
-        with contextlib.ExitStack() as stack:
-            if self.gpu:
-                locks = jobs_folder() / ".slots"
-                locks.mkdir(parents=True, exist_ok=True)
-                stack.enter_context(locked(locks / self.uuid, math.inf))
-            run_job(job, {VISIBLE_VARIABLE: self.uuid} if self.gpu else {}, self.where)

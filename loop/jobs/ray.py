@@ -21,8 +21,9 @@ from typing import Any
 import loop
 from loop.base.errors import UsageError, WorkFailed
 from loop.base.processes import python_path
-from loop.jobs.executor import Slot, run_job, split_cores
+from loop.jobs.executor import Slot, run_job
 from loop.jobs.folder import EXIT_CODE, LOCK, SOURCES, TASK, JobFolder, detect_devices, jobs_folder
+from loop.jobs.local import split_cores
 
 NO_NODE_LIMIT_S = 120.0  # Seconds that a cluster may have no usable node before the job fails.
 POLL_S = 0.5

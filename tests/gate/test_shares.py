@@ -10,7 +10,7 @@ from loop.base.errors import WorkFailed
 from loop.base.processes import run_to_end
 from loop.gate.kernel import VerifyTerms, common_weaknesses, merge_shares, verify
 from loop.gate.model import ShareOutput
-from loop.jobs.executor import split_cores
+from loop.jobs.local import split_cores
 from loop.model.campaign import Campaign
 from loop.model.measurement import Check, VariantChecks
 from loop.model.output import VerifyOutput

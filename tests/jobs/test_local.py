@@ -8,9 +8,10 @@ import pytest
 
 from loop.base.errors import WorkFailed
 from loop.base.processes import run_to_end
-from loop.jobs import executor
-from loop.jobs.executor import LocalSlot, Slot, close_slots, run_all
+from loop.jobs import executor, local
+from loop.jobs.executor import Slot, close_slots, run_all
 from loop.jobs.folder import MOST_TRIES, JobFolder
+from loop.jobs.local import LocalSlot
 from loop.model.record import Where
 from loop.steps import spread
 from tests.jobs.small import Make, make
@@ -173,7 +174,7 @@ def test_a_slot_outlives_what_its_jobs_run_into(make: Make, monkeypatch: pytest.
             raise RuntimeError("no more threads")
         return runs(job, *arguments)
 
-    monkeypatch.setattr(executor, "run_job", run)
+    monkeypatch.setattr(local, "run_job", run)
     monkeypatch.setattr(JobFolder, "refuse", full)
     run_jobs(jobs, 0, 1)
     assert [None, 0] == [job.exit_code for job in jobs]
