@@ -66,8 +66,8 @@ def test_candidates_are_compared_side_by_side_on_the_gpus(tmp_path: Path) -> Non
         command, capture_output=True, text=True, timeout=LIMIT_S, env={**os.environ}, check=False
     )
     if out := os.environ.get("OUT"):  # Keep the results of a rented GPU.
-        shutil.copytree(tmp_path / "sessions", Path(out) / "jobs-sessions", dirs_exist_ok=True)
         (Path(out) / "jobs.log").write_text(done.stderr)
+        shutil.copytree(tmp_path / "sessions", Path(out) / "jobs-sessions", dirs_exist_ok=True)
     assert 0 == done.returncode, done.stderr
     changes = json.loads(done.stdout)["changes"]
     assert {1: "conflict", 2: "edited"} == {row["number"]: row["ended"] for row in changes["proposals"]}
