@@ -87,10 +87,12 @@ def import_file(path: str) -> ModuleType:
 
 def read_tensor(tensor: TensorFile, path: str = "") -> Tensor:
     """Read a tensor from `path`, or from its own file. Raises Refused for another size."""
-    data = numpy.fromfile(path or tensor.path, numpy.uint8)
-    if data.nbytes != tensor.nbytes:
-        raise Refused(f"wrong shape: expected {tensor.nbytes} bytes, got {data.nbytes}")
-    return torch.from_numpy(data).view(TORCH_DTYPES[tensor.dtype]).reshape(tensor.shape)
+    with open(path or tensor.path, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        data = torch.empty(tensor.nbytes, dtype=torch.uint8)
+        if size != tensor.nbytes or file.readinto(memoryview(data.numpy())) != tensor.nbytes:  # type: ignore[arg-type]
+            raise Refused(f"wrong shape: expected {tensor.nbytes} bytes, got {size}")
+    return data.view(TORCH_DTYPES[tensor.dtype]).reshape(tensor.shape)
 
 
 def seed_all(seed: int) -> None:
