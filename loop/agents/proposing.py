@@ -263,7 +263,10 @@ def read_ai_use(printed: str) -> AiUse | None:
     """The AI use that an agent's output reports; None without a report, or if a number is invalid. `claude`
     prints its total cost and the tokens of each model. `codex` prints tokens a turn and no price."""
     objects: list[dict[str, Any]] = []
-    for line in printed.splitlines():  # One JSON document a line, among lines of text.
+    lines = printed.splitlines()  # One JSON document a line, among lines of text.
+    with contextlib.suppress(ValueError, RecursionError):
+        lines = [json.dumps(json.loads(printed))]  # One document over several lines.
+    for line in lines:
         with contextlib.suppress(ValueError, RecursionError):
             document = json.loads(line)
             parts = document if isinstance(document, list) else [document]

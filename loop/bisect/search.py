@@ -264,7 +264,10 @@ class Pairs(Observations):
         """Position to its log ratios; unless they are few, outliers are clipped to just beyond both levels."""
         observed = {position: values for position, values in self.values_at.items() if values}
         several = [values for values in observed.values() if len(values) > 2]
-        deviations = [abs(value - median(values)) for values in several for value in values]
+        deviations = list[float]()
+        for values in several:
+            centre = median(values)
+            deviations += [abs(value - centre) for value in values]
         if len(deviations) < 6:  # Too few to tell what an outlier is.
             return observed
         margin = OUTLIER_DEVIATIONS * max(median(deviations), 1e-4)

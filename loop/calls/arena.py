@@ -19,7 +19,7 @@ ORDER, DONE_ORDER = 0, 8
 ORDER_KIND, CALL_COUNT, WORKER_NS = 16, 17, 19
 """Words with the kind of order, the number of calls, and nanoseconds by the worker's own clock."""
 GRAPH_NODES = 20
-"""Word: whether a CUDA graph holds the prepared calls, so that the host cannot affect results."""
+"""Word: nodes of the CUDA graph that holds the prepared calls, so that the host cannot affect results; 0: none."""
 ROTATIONS = 24  # First word with the rotation in bytes of each input, for inputs in device memory.
 WINDOW_OFFSETS = 64  # First word with the window offsets in elements: call by call, input by input.
 MAX_OFFSETS = CONTROL_BYTES // 8 - WINDOW_OFFSETS

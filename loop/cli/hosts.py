@@ -226,17 +226,15 @@ def keep_or_stop_machine(
 
 def stop_machine(machine: Host, screen: Screen) -> None:
     """Run the machine's `stop:` command. Raises WorkFailed if it has none, or fails: it goes on costing."""
-    reason, hint = f"{hosts_path()} has no `stop:` for it", "stop it yourself"
-    if machine.stop is not None:
-        screen.say(f"stopping {machine.name}: {machine.stop}")
-        try:
-            run_machine_command(machine.stop)
-        except LoopError as error:
-            reason, hint = error.message, f"stop it yourself: {machine.stop}"
-        else:
-            screen.say(f"{machine.name} is stopped")
-            return
-    raise WorkFailed(f"{machine.name} STILL RUNS AND COSTS {machine.cost_text or 'money'}: {reason}", hint)
+    warning = f"{machine.name} STILL RUNS AND COSTS {machine.cost_text or 'money'}"
+    if machine.stop is None:
+        raise WorkFailed(f"{warning}: {hosts_path()} has no `stop:` for it", "stop it yourself")
+    screen.say(f"stopping {machine.name}: {machine.stop}")
+    try:
+        run_machine_command(machine.stop)
+    except LoopError as error:
+        raise WorkFailed(f"{warning}: {error.message}", f"stop it yourself: {machine.stop}") from error
+    screen.say(f"{machine.name} is stopped")
 
 
 def run_machine_command(command: str) -> None:
@@ -263,7 +261,7 @@ def run_on_host(command: Command, values: Mapping[str, Any], screen: Screen) -> 
         ask_for_session_trust(resumed.path, resumed.head(), setting, screen)
     # The bundled target is sent only from a source checkout of loop: elsewhere nobody edits it.
     is_sent = not project.bundled or (PACKAGE.parent / "pyproject.toml").is_file()
-    root = (root_of(project.target) or project.target).resolve() if is_sent else None
+    root = (root_of(project.target) or project.target).resolve() if is_sent else root_of(Path.cwd().resolve())
     files = list_project_files(root, project.sessions) if root else []
     if unfetched := unfetched_job(machine, project.sessions, tree_name(root), resumed):
         raise ssh.tree_in_use_error(machine.name, unfetched.id)
@@ -314,7 +312,8 @@ def _send_job(
     `resumed`: the session that goes on there. Returns the job, and where it was sent. Raises UsageError without
     disk space, LockHeld while a job of this project runs."""
     home, free_kb = connection.check_ready()
-    needed_kb = (sum(os.lstat(path).st_size for path in files) >> 10) + SPARE_KB
+    size_bytes = sum(os.lstat(path).st_size for path in files if os.path.lexists(path))
+    needed_kb = (size_bytes >> 10) + SPARE_KB
     if free_kb < needed_kb:
         message = f"{connection.name} has {free_kb >> 10} MiB free; {needed_kb >> 10} are needed"
         raise UsageError(message, f"free some there: {connection.ssh_command} 'du -sh {ssh.LOOP_FOLDER}/*'")
@@ -332,11 +331,11 @@ def _send_job(
     title = shlex.join(["loop", *command.command_line({**options, "target": None})]).replace(" -- ", " ")
     folder_there = project_there = f"{home}/{ssh.LOOP_FOLDER}/trees/{tree}"
     trusted = list[str]()  # The other machine trusts what is allowed here.
-    if root is not None:
+    if root is not None and here.is_relative_to(root):
+        folder_there = f"{project_there}/{here.relative_to(root).as_posix()}"
+    if root is not None and (not project.bundled or (PACKAGE.parent / "pyproject.toml").is_file()):
         options["target"] = f"{project_there}/{project.target.resolve().relative_to(root).as_posix()}"
         trusted.append(trust.definition_hash(project))
-        if here.is_relative_to(root):
-            folder_there = f"{project_there}/{here.relative_to(root).as_posix()}"
     if resumed is not None:
         options["resume"] = resumed.id
         trusted.append(trust.digest_of(trust.session_commands(resumed.head())))

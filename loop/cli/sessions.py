@@ -299,6 +299,8 @@ def compare_sessions(names: Sequence[str], target: Path | None) -> SessionCompar
             kept=row.kept,
         )
         compared.append(session)
-    if len({session.id for session in compared}) < len(compared):
-        raise UsageError("a session is named twice", hint="`loop sessions list` names the others")
+    ids = [session.id for session in compared]
+    if len(set(ids)) < len(ids):
+        message = f"a session is named twice: {', '.join(ids)}"
+        raise UsageError(message, hint="`loop sessions list` names the others")
     return compare(compared)

@@ -377,7 +377,7 @@ class Audit:
         for number, (name, path) in enumerate(files.items(), 1):
             screen.status(f"{task.format}: its own evaluator, control {number} of {len(files)}")
             verdict = self.request.ask_evaluator(task, path, MOST_CASES)
-            if verdict.status == "not available":
+            if number == 1 and verdict.status == "not available":
                 return {}, verdict.why
             if number == 1 and verdict.status != "right":  # The first answer is an honest one.
                 return {}, f"it does not pass an honest answer: {verdict.status} {verdict.why}"

@@ -33,8 +33,8 @@ def claims(path: Path) -> str | None:
     error, which `load` names. None if it does not."""
     if path.suffix != ".py" or not path.is_file():
         return None
-    text = path.read_bytes().decode(errors="replace")
-    names = [name for name in REQUIRED_NAMES if re.search(rf"^(def|class) {name}\(", text, re.MULTILINE)]
+    text = path.read_bytes().decode(errors="replace") if path.stat().st_size <= model.MOST_BYTES else ""
+    names = [n for n in REQUIRED_NAMES if re.search(rf"^((def|class) {n}\b|{n} *=)", text, re.MULTILINE)]
     return f"it defines {', '.join(names)}" if len(names) > 1 else None
 
 

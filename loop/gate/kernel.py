@@ -2,6 +2,7 @@
 
 import functools
 import math
+import operator
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -264,6 +265,11 @@ class VerifyTerms(Model):
     """Seconds for sets that the plan does not name; workloads without time are reported."""
     threads: Annotated[int, Field(ge=1)] | None = None
     """CPU threads of each call. Default: all cores, then timed workloads again with fewer."""
+
+
+class ShareTerms(VerifyTerms):
+    """Arguments of `kernel.verify_share`, the part of a verification that one job does."""
+
     only: tuple[str, ...] = ()
     """Names of the workloads to verify, where other jobs verify the others; empty: all."""
 
@@ -283,17 +289,17 @@ def verify(context: Context, arguments: VerifyTerms) -> RunningAction[VerifyOutp
         for number in range(count):
             only = tuple(group[0].name for group in groups[number::count])
             title = f"verify {', '.join(names)}" + f", share {number + 1} of {count}" * (count > 1)
-            job_arguments = arguments.model_copy(update={"only": only if count > 1 else ()})
+            job_arguments = ShareTerms(**dict(arguments), only=only if count > 1 else ())
             parts.append(Part(title, job_arguments, names, plan.workloads, plan.checks))
         jobs = yield from run_jobs(context, "kernel.verify_share", parts)
         shares = [result_of_job(job, ShareOutput).output for job in jobs]
     else:
-        shares = [(yield from _verify_share(context, sides, arguments))]
+        shares = [(yield from _verify_share(context, sides, ShareTerms(**dict(arguments))))]
     output = conclude_verification(context, shares, sides, all_workloads, failures)
     return Result(output.model_copy(update={"jobs": tuple(job.run_record for job in jobs)}))
 
 
-def verify_share(context: Context, arguments: VerifyTerms) -> RunningAction[ShareOutput]:
+def verify_share(context: Context, arguments: ShareTerms) -> RunningAction[ShareOutput]:
     """Make the checks of `kernel.verify` on a share of its workloads, as one job of an executor."""
     sides, failures = yield from build_sides(context, context.task.variants)
     if failures:
@@ -318,7 +324,7 @@ def choose_workloads(
     return distinct_workloads(required), tuple(sorted(optional, key=operations_of))
 
 
-def _verify_share(context: Context, variant_sides: Sequence[Side], arguments: VerifyTerms) -> Waiting[ShareOutput]:
+def _verify_share(context: Context, variant_sides: Sequence[Side], arguments: ShareTerms) -> Waiting[ShareOutput]:
     """Verify these variants, and the baseline as a control, on the share's workloads. On a CPU the timed
     workloads follow with fewer threads, unless their number is given. Raises WorkFailed if an answer to a
     foreign task edits the task's files meanwhile."""
@@ -384,15 +390,22 @@ def hash_task_files(folder: Path) -> dict[Path, str]:
 def find_blind_spots(bench: Bench, workloads: Sequence[Workload]) -> Waiting[Weaknesses]:
     """Mistakes that the values drawn so far cannot show, and inputs that are never read: the judge changes one
     input at a time and sees whether the reference's output changes. An input counts as not read if it was so on
-    each workload tried: at most MOST_PROBED, each of another kind and the largest of it, for an input may have an
-    effect only at large sizes. Workloads for which the judge needed `QUICK_S` seconds or more are left out."""
+    each workload tried: at most MOST_PROBED, each the largest of its kind, and kinds that share fewest values with
+    the first, for an input may have an effect only at large sizes, or by a rare attribute.
+    Workloads for which the judge needed `QUICK_S` seconds or more are left out."""
     quick = [workload for workload in workloads if bench.reference_s.get(workload.name, QUICK_S) < QUICK_S]
     largest_by_kind: dict[tuple[str, ...], Workload] = {}
     for workload in sorted(quick, key=lambda workload: -sum(workload.sizes.values())):
         if 0 not in workload.sizes.values():
             kind = (workload.values, *map(str, workload.attributes.values()))
             largest_by_kind.setdefault(kind, workload)
-    probed = list(largest_by_kind.values())[:MOST_PROBED]
+    first_kind = next(iter(largest_by_kind), ())
+
+    def likeness(kind: tuple[str, ...]) -> float:
+        """Values shared with the kind of the largest workload, which itself comes first."""
+        return -1 if kind == first_kind else sum(map(operator.eq, kind, first_kind))
+
+    probed = [largest_by_kind[kind] for kind in sorted(largest_by_kind, key=likeness)[:MOST_PROBED]]
     weaknesses = yield from bench.find_blind_spots(probed[0] if probed else None)
     for workload in probed[1:]:
         if not any(weaknesses.get(kind) for kind in UNREAD_KINDS):

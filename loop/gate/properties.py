@@ -83,7 +83,10 @@ def workloads_for_properties(context: Context, device: Device) -> tuple[list[Wor
     timed = workloads(context, context.task.plan.workloads, device=device)
     known_dtypes = {workload.dtype for workload in timed}
     checked = workloads(context, planned_check_sets(context), device=device)
-    others = {w.dtype: w for w in reversed(checked) if w.dtype not in known_dtypes and w.values == "normal"}
+    others: dict[str, Workload] = {}
+    for workload in checked:
+        if workload.dtype not in known_dtypes and workload.values == "normal":
+            others.setdefault(workload.dtype, workload)
     candidates = [workload for workload in (*timed, *others.values()) if workload.values == "normal"]
     operations_of = partial(count_operations, context.bench.target)
     largest_first = sorted(candidates, key=operations_of, reverse=True)

@@ -45,8 +45,9 @@ LOG_BYTES = 4 << 20  # Bytes of a log that `loop` reads.
 MOST_REPORTS = 20
 ASK_LIMIT_S, CALL_LIMIT_S = 20.0, 60.0
 MOST_CALLS = 6  # Most workloads of each variant.
-MOST_OPERATIONS = 2e7
-"""Most operations of a call under a tool, because some tools instrument every access."""
+MOST_OPERATIONS, MOST_ELEMENTS = 2e7, 2**18
+"""Most operations of a call under a tool, because some tools instrument every access; most elements (product of
+all sizes) where target.yaml has no `flops`."""
 TOOLS_AT_ONCE = 8
 """Tool processes that run in parallel: they instrument code on the CPU and leave the GPU idle."""
 PREFIX = "========="
@@ -222,7 +223,8 @@ def sanitize(context: Context, arguments: SanitizeTerms) -> RunningAction[Saniti
         if name not in names:
             continue
         candidates = [workload for workload in planned if is_supported(side, workload)]
-        small_workloads = choose_small_workloads(candidates, operations, MOST_OPERATIONS, MOST_CALLS)
+        most_work = MOST_OPERATIONS if bench.target.flops else MOST_ELEMENTS
+        small_workloads = choose_small_workloads(candidates, operations, most_work, MOST_CALLS)
         if not arguments.wrong and (name, side.build_id) in wrong_builds:
             not_exercised.append(f"sanitizers on {name}: it was not found right")
         elif not small_workloads:

@@ -120,10 +120,8 @@ def verify(
             rng.shuffle(group)
         shuffled = required + [group for group in groups if group[0].name in optional_names]
         for number, group in enumerate(shuffled):
-            start_time, work = (
-                time.monotonic(),
-                sum(count_operations(bench.target, workload) for workload in group),
-            )
+            start_time = time.monotonic()
+            work = sum(count_operations(bench.target, workload) for workload in group)
             if allowance and group[0].name in optional_names:
                 optional_start = optional_start or start_time
                 if start_time - optional_start + seconds_per_operation * work >= allowance.seconds:

@@ -220,13 +220,14 @@ def run_all(slots: Sequence[Slot], jobs: Sequence[JobFolder]) -> Waiting[None]:
 
 def _start_jobs(slots: Sequence[Slot], queue: list[JobFolder], job_ended: threading.Event) -> None:
     """Start a job of the queue in each idle slot. A job with `alone` set waits until its host is idle, and no
-    other job starts beside it. A slot that lost too many jobs gets none while another is of its kind."""
+    other job starts beside it. A slot that lost too many jobs gets none while another of its kind lost fewer."""
     for slot in slots:
-        sound = [other for other in slots if other.uuid != slot.uuid and other.lost_in_a_row < MAX_LOST_IN_A_ROW]
-        if slot.lost_in_a_row >= MAX_LOST_IN_A_ROW and any(other.gpu == slot.gpu for other in sound):
+        others = [other for other in slots if other.uuid != slot.uuid and other.gpu == slot.gpu]
+        has_better = any(not other.trouble and other.lost_in_a_row < slot.lost_in_a_row for other in others)
+        if slot.lost_in_a_row >= MAX_LOST_IN_A_ROW and has_better:
             remark_once(f"device {slot.uuid or slot.host} gets no further job")
             continue
-        on_host = [other.job for other in slots if other.job and other.host == slot.host]
+        on_host = [job for job, host in [(other.job, other.host) for other in slots] if job and host == slot.host]
         if slot.trouble or slot.job or any(job.task.alone for job in on_host):
             continue
         for job in queue:

@@ -280,7 +280,7 @@ class Connection:
 
     def _make_error(self, stderr: bytes, *, is_cut: bool) -> LoopError:
         """The error to raise for what ssh or rsync printed: MachineFailure for a full disk there. `is_cut`: the
-        connection failed: UsageError if a retry cannot help, else Unreachable. WorkFailed: a script failed."""
+        connection failed; then UsageError if a retry cannot help, else Unreachable. Otherwise WorkFailed."""
         text = stderr.decode(errors="replace")
         if DISK_FULL_TEXT in text:
             return self.disk_full_error()

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from loop.base.errors import LoopError
 from loop.learning.prediction import FACTOR_BY_FACT
@@ -54,8 +55,10 @@ def _describe_resolution(rows: Sequence[SessionRow], failed_index: int, failure:
             # What changed on record, such as `torch 2.3 -> 2.4`, files, commits.
             changes = []
             for fact in (*FACTOR_BY_FACT, "loop_version", "threads"):
-                owners = (row.environment if fact in FACTOR_BY_FACT else row for row in (failed_row, later_row))
-                before, after = (getattr(owner, fact) for owner in owners)
+                holders: tuple[Any, Any] = (failed_row, later_row)
+                if fact in FACTOR_BY_FACT:
+                    holders = (failed_row.environment, later_row.environment)
+                before, after = getattr(holders[0], fact), getattr(holders[1], fact)
                 if before != after and (before or after):
                     name = FACT_LABELS.get(fact, fact)
                     changes.append(f"{name} {before or 'not there'} -> {after or 'not there'}")

@@ -60,6 +60,8 @@ def scope(context: Context, arguments: NoArguments) -> RunningAction[TurnOutput]
     changed = [name for name, side in sides.items() if name in good and side.build_id]
     changed = [name for name in changed if sides[name].build_id != good[name].build_id]
     message = f"{changed[0]} alone was changed" if changed else "no variant was changed since its known good"
+    if good.keys().isdisjoint(sides):
+        message = "nothing to compare with: no known good yet"
     simplest, is_right, hint = "", True, None
     if len(changed) > 1:
         simplest = changed[0]

@@ -207,7 +207,8 @@ class _ManifestChecker:
         if place[-1] == BASELINE:
             self.complain(place, "another name", BASELINE, "the target's own baseline has this name", key=True)
         if "dtypes" in variant.model_fields_set:
-            self.check_tolerances(variant.dtypes, (*place, "dtypes"))
+            for index, dtype in enumerate(variant.dtypes):
+                self.check_tolerances([dtype], (*place, "dtypes", index))
         elif not set(variant.dtypes) & set(target.tolerance):
             expected = f"`dtypes`: what goes without saying, {' or '.join(variant.dtypes)}, has no tolerance"
             self.complain(place, expected, "none", key=True)

@@ -72,8 +72,10 @@ def write_error_of(folder: Path) -> int:
 
 def is_noexec(folder: Path) -> bool:
     """Whether the folder's file system is mounted `noexec`: programs and libraries do not run there."""
-    existing = next((path for path in (folder, *folder.parents) if path.is_dir()), Path("/"))
-    return bool(os.statvfs(existing).f_flag & os.ST_NOEXEC)
+    with contextlib.suppress(OSError):
+        existing = next((path for path in (folder, *folder.parents) if path.is_dir()), folder)
+        return bool(os.statvfs(existing).f_flag & os.ST_NOEXEC)
+    return False
 
 
 def machine_failure(number: int, folder: Path | None = None) -> MachineFailure:
@@ -145,8 +147,8 @@ class FolderWatch:
 
     def failure(self, *, has_failed: bool, messages: str) -> MachineFailure | None:
         """The machine failure that makes the step's outcome meaningless; None if there was none. `has_failed`:
-        only then a disk that was full before matters. `messages` of the step: the folder that they name is
-        first."""
+        if not, a disk that was full before does not matter. `messages`: those of the step; a folder that they
+        name is looked at first."""
         self.measure()
         lower, errors = messages.lower(), dict(self._new_errors)
         folders = (*self.folders.loop_folders, *self.folders.child_folders)

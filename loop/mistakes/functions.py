@@ -115,6 +115,8 @@ class Erring:
                 self.memory["result"] = result
             case "leave_unwritten":
                 self.memory["form"] = {"size": result.shape, "dtype": result.dtype, "device": result.device}
+            case unknown:
+                raise KeyError(unknown)
         return result
 
 

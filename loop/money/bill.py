@@ -130,5 +130,8 @@ def explain_missing_price(card: RateCard, gpu: str | None) -> str:
     fitting = [rate for rate in card.all_rates if rate.gpu and gpu and is_same_gpu_model(rate.gpu, gpu)]
     if not fitting:
         return f"{problem}, of which it has no price. Add its rate, and name it as `gpu:` in {place}"
-    prices = "; ".join(f"{rate.name}, ${rate.usd_per_hour:.2f} an hour ({rate.as_of})" for rate in fitting)
-    return f"{problem}. Its prices: {prices}. Choose one: `gpu: {fitting[0].name}` in {place}"
+    counts, prices = {rate.name: machine.count for machine in card.machines for rate in machine.rates}, []
+    for rate in fitting:
+        gpus = f" for {counts[rate.name]} GPUs" if counts.get(rate.name, 1) > 1 else ""
+        prices.append(f"{rate.name}, ${rate.usd_per_hour:.2f} an hour{gpus} ({rate.as_of})")
+    return f"{problem}. Its prices: {'; '.join(prices)}. Choose one: `gpu: {fitting[0].name}` in {place}"

@@ -144,6 +144,7 @@ class OptionValue(Model):
             expected_usd = (probability * success_usd - high, probability * success_usd - low)
             note = "pays only at its lower cost" if expected_usd[1] > 0 else "does not pay even at its lowest cost"
             note = "pays even at its highest cost" if expected_usd[0] >= 0 else note
+            note = note if probability else "it cannot succeed"
         elif success_usd <= 0 or low > success_usd:
             note = "unknown probability: it costs more than success is worth, whatever the probability"
         else:

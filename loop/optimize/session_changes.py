@@ -154,7 +154,8 @@ def take_edit(
             if new_content is not None:
                 place.parent.mkdir(parents=True, exist_ok=True)
                 place.write_bytes(new_content)
-    write_atomic(patch, tree.patch())
+    if files:
+        write_atomic(patch, tree.patch())
     tree.revert()
     return tuple(files), tuple(refused_files)
 

@@ -199,7 +199,7 @@ def _propose_best(search: PointSearch, tree: Worktree, arguments: GainTerms) -> 
     best = next((search.trials[label] for label in search.ranking()), None)
     if best is not None and (best.ratio or 0.0) > 1:
         search.record(point_label(best.values), "best", ratio=best.ratio, worst=best.worst)
-    trials = [*search.trials.values()]
+    trials = sorted(search.trials.values(), key=lambda trial: -(trial.ratio or 0.0))  # Failures keep their order.
     incumbent = TriedPoint(tuning=search.name, values=search.incumbent, outcome="incumbent", ratio=1.0, worst=1.0)
     fields: dict[str, Any] = {"ok": True, "trials": (incumbent, *trials)}
     # How the search went: `of 4 others 1 did not compile, 2 timed, the best at 1.02x`.

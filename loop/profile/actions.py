@@ -351,7 +351,7 @@ def _collect_facts(
             counters: dict[str, Fact] = {fact: getattr(longest, fact) for fact in profiler.SHARES}
             counters["stall"] = next(iter(longest.stalls), None)
             notes.add(counters, f"{profile.by}, of {longest.kernel}{share}")
-    why_unknown = why or "ncu gave no such counter" if bench.device == "cuda" else "there is no GPU"
+    why_unknown = (why or "ncu gave no such counter") if bench.device == "cuda" else "there is no GPU"
     notes.explain_unknown(why_unknown, *COUNTER_FACTS)
     return notes
 

@@ -120,7 +120,7 @@ def _compile_source(
     message = first_error(compiled.errors) or first_error(compiled.output) or compiled.ending
     if compiled.succeeded:
         status, message = "compiled", "it compiles"
-    elif compiled.timed_out or compiled.code < 0:  # A signal ended it.
+    elif compiled.timed_out or compiled.code < 0:  # Killed at its limit, or by a signal.
         message = f"the compiler {'was ' if compiled.timed_out else ''}{compiled.ending}"
     elif promised:
         status, message = "refused", promised

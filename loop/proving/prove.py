@@ -242,7 +242,8 @@ def applicable_controls(
             for name in control.shortens:
                 sizes[name] -= max(1, sizes[name] // 8)
             is_taken = is_supported(honest, workload.model_copy(update={"sizes": sizes}))
-            if control.shows and is_taken and len(shows_on) < WORKLOADS_PER_CONTROL:
+            has_room = workload not in shows_on and len(shows_on) < WORKLOADS_PER_CONTROL
+            if control.shows and is_taken and has_room:
                 shows_on.append(workload)
     trial_by_kind: dict[str, tuple[Control, list[Workload]]] = {}
     for control, shows_on in by_name.values():
@@ -274,11 +275,9 @@ def prove(bench: Bench, honest: Side, workloads: Sequence[Workload], deadline: f
     worker = KeptWorker(bench, replace(honest, threads=honest.threads or bench.threads))
     candidates = yield from applicable_controls(bench, honest, workloads)
     if not candidates:
-        lack = (
-            "no workload has normal values"
-            if target.is_plain
-            else "no floating-point numbers among both inputs and outputs"
-        )
+        lack = "no floating-point numbers among both inputs and outputs"
+        if target.is_plain:
+            lack = "no workload that it takes has its usual type, normal values and anything to compute"
         proof.inapplicable.append(f"every control: {lack}")
     for control in (control for control, shows_on in candidates if not shows_on):
         proof.inapplicable.append(f"{control.name}: no workload on which it could show")
@@ -319,7 +318,10 @@ def _conclude(proof: Proof, trials: Sequence[tuple[Control, SideChecker]], *, is
     `is_complete`: whether time was left for all checks."""
     # If the control that returns an earlier output passed, other values have the same answer.
     stale_passed = any(control.make == "stale" and not trial.checks.first_failure for control, trial in trials)
-    honest_digests = trials[0][1].digests_by_call if trials else {}
+    honest_digests: dict[str, tuple[str, ...]] = {}  # By the honest variant, else by its copy.
+    for _, trial in trials[:2]:
+        for key, outputs in trial.digests_by_call.items():
+            honest_digests.setdefault(key, outputs)
     for control, trial in trials:
         failure, digests = trial.checks.first_failure, trial.digests_by_call.items()
         equals_honest = all(honest_digests.get(key, outputs) == outputs for key, outputs in digests)

@@ -116,7 +116,8 @@ class SessionLimits:
     watched_cloud: str = field(default_factory=lambda: os.environ.get("LOOP_WATCH_PREEMPTION") or "auto")
 
     def check(self, head: SessionHead, card: RateCard) -> None:
-        """Raise UsageError for a limit that is not above 0, an unknown cloud, or an unknown price of the GPU."""
+        """Raise UsageError for a limit that is not above 0, an unknown cloud, an unknown price of the GPU, or
+        too few dollars to begin."""
         for option, limit in (("--budget-minutes", self.minutes), ("--max-usd", self.usd)):
             if limit is not None and not (math.isfinite(limit) and limit > 0):
                 raise UsageError(f"{option} {limit:g}: expected a number above 0", hint=f"{option} 10")
@@ -125,10 +126,14 @@ class SessionLimits:
             raise UsageError(f"unknown cloud {self.watched_cloud!r} to watch", hint=hint)
         if self.usd is None:
             return
-        unmeasured = charges_so_far(0.0, card, head).unmeasured
-        unpriced = [missing.reason for missing in unmeasured if missing.resource == "gpu"]
+        first_bill = charges_so_far(0.0, card, head)  # A cloud can charge a minimum time at once.
+        unpriced = [missing.reason for missing in first_bill.unmeasured if missing.resource == "gpu"]
         if unpriced:
             raise UsageError(f"--max-usd {self.usd:g}: what the GPU costs is not known", hint=unpriced[0])
+        if first_bill.usd >= self.usd:
+            charge = f"${first_bill.usd:.4f} is charged as soon as a GPU is held, for its first minute"
+            hint = "allow more; `loop cost rates` shows the prices"
+            raise UsageError(f"--max-usd {self.usd:g}: {charge}", hint=hint)
 
     def make_bounds(self, head: SessionHead, card: RateCard, lines: Sequence[Line], ai: AiUse | None) -> Bounds:
         """The bounds of one walk by the stricter limit. Starts the preemption watch. `lines`: the journal so far,
@@ -239,7 +244,8 @@ def drive(walk: Walk, show: Show, store: Callable[[WalkEvent], WalkEvent], bound
                         bounds.raise_if_over(event, time.monotonic() - begin)
                     last_event = store(event)
                     show.print_event(last_event)
-                    bounds.raise_if_over(last_event, time.monotonic() - begin)
+                    if not isinstance(event, StepBegan):
+                        bounds.raise_if_over(last_event, time.monotonic() - begin)
                     raise_if_signalled()
         except (Stopped, LoopError, OSError, MemoryError) as error:
             events.close()

@@ -149,13 +149,15 @@ def with_failing_seed(setting: Setting, head: SessionHead) -> tuple[SessionHead,
     """The head with the seed at which one of its variants was last wrong on this device, if that is still open,
     and a sentence that says so; else the head unchanged, and an empty sentence."""
     rows = sessions.rows(setting.project.sessions, last=sessions.RECENT_SESSIONS, target=head.target)
-    for variant, failures in read_target_state(setting, head.device).failures_by_variant(rows).items():
-        here = [failure for failure in failures if failure.row.device == head.device]
-        if here and variant in (*head.variants, *head.emulated):
-            seed = here[0].judgement.seed
-            why = f"inputs as in {here[0].row.id}, in which {variant} was wrong: seed {seed}"
-            return head.model_copy(update={"seed": seed}), why
-    return head, ""
+    by_variant = read_target_state(setting, head.device).failures_by_variant(rows)
+    failures = [failure for name in (*head.variants, *head.emulated) for failure in by_variant.get(name, ())]
+    here = [failure for failure in failures if failure.row.device == head.device]
+    if not here:
+        return head, ""
+    last = max(here, key=lambda failure: rows.index(failure.row))
+    variant, seed = last.judgement.variant, last.judgement.seed
+    why = f"inputs as in {last.row.id}, in which {variant} was wrong: seed {seed}"
+    return head.model_copy(update={"seed": seed}), why
 
 
 def read_target_state(setting: Setting, device: str = "auto") -> TargetState:

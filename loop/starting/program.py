@@ -142,7 +142,8 @@ def search_call(subject: Subject, choices: Choices, sizes: Sizes) -> tuple[Trial
         hint = "references run under torch.no_grad(): compute under `torch.enable_grad()`, and detach outputs"
         raise UsageError(f"{subject.full_name} does not run: {text}", hint)
     hint = "give sizes that fit, by number where one depends on another: --like x=8,64; a type: --like x=N:int64; "
-    hint += "a value: --set name=VALUE"
+    guessed = [path for path, items in choices.by_path.items() if len(items) > 1 and not items[0].inputs]
+    hint += f"a value: {' '.join(f'--set {path}=VALUE' for path in guessed or ['name'])}"
     message = f"{subject.full_name} does not run with any sizes and values that `loop init` tried: {text}"
     raise UsageError(message, hint)
 

@@ -212,7 +212,8 @@ def _plain_function(path: Path, text: str, name: str, entries: Sequence[str]) ->
     name = name or _only_or_named(candidates, path.stem) or _only_or_named(uncalled, path.stem) or ""
     if name in candidates and not candidates[name].problem:
         return candidates[name]
-    for function in [candidates[name]] if name in candidates else () if candidates else defined:
+    suspects = [] if candidates else defined
+    for function in [candidates[name]] if name in candidates else suspects:
         if function.problem:
             raise function.unclear(function.problem, hint="instantiate it in the file")
         for parameter in function.parameters:
@@ -264,7 +265,8 @@ def functions(path: Path, text: str) -> list[CFunction]:
                 )
         texts = [part.strip() for part in OUTER_COMMA.split(signature["parameters"])]
         parameters = tuple(_parameter(part, types) for part in texts if part and part != "void")
-        returns = _parameter(signature["before"] + " _", types).type
+        returned = _parameter(signature["before"] + " _", types)
+        returns = f"{returned.type} *" if returned.pointers else returned.type
         call_name = namespace + name + (f"<{', '.join(arguments)}>" if arguments else "")
         definitions.append(CFunction(path, name, call_name, returns, parameters, line, problem))
     return definitions
@@ -277,7 +279,7 @@ def _parameter(text: str, types: Mapping[str, str]) -> CParameter:
     type_text, name = named.groups() if named else (as_pointer, "")
     for _ in range(4):  # An alias may name an alias.
         type_text = WORD.sub(lambda match: types.get(match[0], match[0]), type_text)
-    plain_type = " ".join(re.sub(r"\bstd::|\bconst\b|\*", " ", type_text).split())
+    plain_type = " ".join(re.sub(r"\bstd::|\bconst\b|\bstruct\b|\*", " ", type_text).split())
     pointers = type_text.count("*")
     is_const = not pointers or bool(re.match(r".*\bconst\b[^*]*\*", type_text))
     return CParameter(text, plain_type, name, pointers, is_const)
@@ -465,10 +467,10 @@ def _what_is_unclear(
     numbers = function.numbers
     options = " ".join(f"--set {number.name}=VALUE" for number in unclear if number in numbers)
     hint = f"{options}: a number, or a formula such as {'*'.join([*sizes][:2])}"
-    # The kernel takes its sizes in the order of the dimensions.
+    # A guess: sizes in the order of the dimensions.
     number_names = [number.name.lower() for number in numbers]
     unnamed_dims = [dim for dim in dims if dim.lower() not in number_names]
-    integers = [number.name.upper() for number in unclear if number.is_integer]
+    integers = [*dict.fromkeys(number.name.upper() for number in unclear if number.is_integer)]
     if renamed := dict(zip(unnamed_dims, integers, strict=False)):
         shape = ",".join(renamed.get(dim, dim) for dim in dims)
         hint = f"--like {tensor}={shape} where it is a size, {hint}"

@@ -280,7 +280,8 @@ def rows(root: Path, *, last: int | None = None, target: str | None = None) -> l
     for line in [line for line in lines if line["problem"]][:MAX_NAMED]:
         remark_once(f"left out: {line['problem']}")
     texts = [line["row"] for line in lines if line["row"] and target in (None, line["target"])]
-    return [SessionRow.model_validate_json(text) for text in (texts if last is None else texts[-last:])]
+    newest = texts if last is None else texts[max(0, len(texts) - last) :]
+    return [SessionRow.model_validate_json(text) for text in newest]
 
 
 def entries(root: Path) -> list[IndexEntry]:

@@ -278,7 +278,10 @@ def measure(
     # A GPU's driver makes contexts one by one: more sets at once start no sooner, and a verdict may need fewer.
     most_sets = SETS_AT_ONCE_GPU if rounds_per_set > 1 else max(1, PROCESSES_AT_ONCE // len(sides))
     for batch in batches(limits.rounds, most_sets, rounds_per_set):
-        if not any(pending_sides().values()) or not (yield from schedule.time_sets(batch, pending_sides)):
+        if not any(pending_sides().values()):
+            break
+        is_whole = yield from schedule.time_sets(batch, pending_sides)
+        if not is_whole:
             break
     rounds, segments = timings.rounds, list(timings.segments)  # Without those of the proof.
     for number in range(limits.rounds, limits.rounds + PROOF_ROUNDS):

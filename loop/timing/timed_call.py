@@ -31,7 +31,7 @@ GRAPH_CALLS, MOST_REPLAYS = (200, 100, 50, 20, 10, 5, 2), 10
 """Calls in a CUDA graph (the most that fit a sample), and most replays of it in a sample."""
 LAUNCH_S, NODE_LAUNCH_S = 5e-6, 2e-6
 """Seconds to launch a graph, and at most for each of its nodes: kernels, copies and fills (on an H200: 1.1 us).
-All replays are launched before the device's clock starts. By this, calls of 3 us were accused."""
+All replays are launched before the device's clock starts. Without this, clocks of calls of 3 us seemed changed."""
 WARM_UP_S, GPU_WARM_UP_S = 0.5e-3, 1e-3
 """A warm-up lasts this long. On idle cores only the first sample of 16 was longer: by 0.1 to 0.4 %."""
 WARM_UP_CALLS, WARM_UP_MOST_S = 5, 0.1
