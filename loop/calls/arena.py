@@ -176,8 +176,11 @@ class Arena:
     def changed_inputs(self) -> list[str]:
         """Names of inputs that differ from the judge's values, except those a call may update."""
         read_only = [pool for number, pool in enumerate(self.pools) if number not in self.updated_inputs]
-        changed = [pool for pool in read_only if self.memory[pool.offset : pool.end] != pool.current_values]
-        return [pool.tensor.name for pool in changed]
+        changed = []
+        for pool in read_only:
+            if self.memory[pool.offset : pool.end] != bytes(pool.current_values):  # A view compares slowly.
+                changed.append(pool.tensor.name)
+        return changed
 
     def close(self) -> None:
         """Unmap the memory and close the file."""

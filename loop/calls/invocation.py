@@ -87,14 +87,20 @@ def name_faults(memories: Callable[[], Sequence[Memory]]) -> Iterator[None]:
 
 def explain_lost_device() -> str:
     """Why this process cannot use the GPU any more, as after a crashed kernel; empty if it can."""
-    stage = sys.modules.get("loop.calls.cuda.stage")  # If it is not loaded, it has not used the GPU.
-    if stage is None or not stage.the_device.cache_info().currsize:
-        return ""
-    from loop.calls.cuda.driver import FAULTS
+    # If neither module is loaded, this process has not used the GPU.
+    stage, torch = sys.modules.get("loop.calls.cuda.stage"), sys.modules.get("torch")
+    if stage is not None and stage.the_device.cache_info().currsize:
+        from loop.calls.cuda.driver import FAULTS
 
-    driver = stage.the_device().driver
-    code = driver.attempt("cuCtxSynchronize")
-    return str(driver.explain(code)) if code in FAULTS else ""
+        driver = stage.the_device().driver
+        code = driver.attempt("cuCtxSynchronize")
+        return str(driver.explain(code)) if code in FAULTS else ""
+    if torch is not None and torch.cuda.is_initialized():
+        try:
+            torch.cuda.synchronize()
+        except RuntimeError as error:
+            return str(error).strip().splitlines()[0]
+    return ""
 
 
 class Delays(NamedTuple):

@@ -21,7 +21,8 @@ BUILTINS = ("open", "bytes", "len", "range", "min", "max", "sum", "type", "isins
 OS = ("read", "write", "fdopen", "open", "close")
 TORCH: tuple[str, ...] = ("cuda.Event", "cuda.Event.record", "cuda.Event.elapsed_time", "cuda.CUDAGraph.replay")
 TORCH += ("cuda.synchronize", "cuda.current_stream", "Tensor.cpu", "Tensor.to", "Tensor.contiguous", "Tensor.view")
-TORCH += ("Tensor.numpy", "Tensor.copy_", "Tensor.as_strided", "frombuffer", "as_tensor", "set_num_threads")
+TORCH += ("Tensor.numpy", "Tensor.copy_", "Tensor.as_strided", "frombuffer", "from_numpy", "as_tensor")
+TORCH += ("set_num_threads",)
 OWN = ("loop.calls", "loop.workers", "loop.mistakes")
 """Packages of `loop` whose code runs in a worker."""
 

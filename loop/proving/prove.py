@@ -238,12 +238,12 @@ def applicable_controls(
             listed = [*controls_by_shape(inputs, outputs[0])] if inputs and outputs else []
         for control in (control for control in listed if honest.kind in control.kinds):
             _, shows_on = by_name.setdefault(control.name, (control, []))
+            if not control.shows or workload in shows_on or len(shows_on) == WORKLOADS_PER_CONTROL:
+                continue
             sizes = dict(workload.sizes)
             for name in control.shortens:
                 sizes[name] -= max(1, sizes[name] // 8)
-            is_taken = is_supported(honest, workload.model_copy(update={"sizes": sizes}))
-            has_room = workload not in shows_on and len(shows_on) < WORKLOADS_PER_CONTROL
-            if control.shows and is_taken and has_room:
+            if is_supported(honest, workload.model_copy(update={"sizes": sizes})):
                 shows_on.append(workload)
     trial_by_kind: dict[str, tuple[Control, list[Workload]]] = {}
     for control, shows_on in by_name.values():

@@ -107,9 +107,11 @@ class Judge:
         new_call, notes = answer.inputs.call if has_new_call else None, (*inputs.notes, *answer.notes)
         passes_zeros = bool(floating) and not self.checker_decides
         for right in answer.truths if passes_zeros else ():  # Such a workload cannot show unwritten results.
+            if not would_pass_zeros(right.tolerance, right.reference):
+                passes_zeros = False
+                break
             zeros = torch.zeros_like(right.reference, dtype=TORCH_DTYPES[right.file.dtype])
-            passes_tolerance = would_pass_zeros(right.tolerance, right.reference)
-            passes_zeros &= passes_tolerance and self._find_worst(right, [zeros]).passes
+            passes_zeros &= self._find_worst(right, [zeros]).passes
         return judge_messages.PreparedAnswer(doubt, new_call, notes, unjudged_reason, passes_zeros)
 
     def _compute_answer(self, inputs: Inputs, request: judge_messages.PrepareAnswer) -> Answer:
@@ -150,12 +152,14 @@ class Judge:
                 atol = f"zeros would be right by it; {right.tolerance.atol:.2g} is allowed"
                 notes = (*notes, f"the stated atol of output {file.name}: {atol}")
         if request.checks_determinism:  # Repeats the run in the call's own types if there was one: it is cheaper.
-            first = list((own_type_outputs or exact_outputs).values())
             if own_type_outputs is None:
-                second, _ = self._run_in_float64(call, tensors, None)
+                first = [right.reference for right in truths]
+                outputs, _ = self._run_in_float64(call, tensors, None)
+                second = [self._to_canonical_form(output.double(), call) for output in outputs.values()]
             else:
-                second, _ = run_reference(call, exact=False)
-            if not all(map(truth.answers_agree, first, second.values())):
+                first = list(own_type_outputs.values())
+                second = list(run_reference(call, exact=False)[0].values())
+            if not all(map(truth.answers_agree, first, second)):
                 raise Refused(f"the reference is not deterministic: two answers to {call.key} differ")
         inputs, raw_result = replace(inputs, call=call), raw_result if self.functions.checker else None
         return Answer(inputs, truths, own_type_outputs is not None, raw_result, notes)

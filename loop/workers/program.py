@@ -265,15 +265,19 @@ class Worker(Program, contextlib.AbstractContextManager["Worker"]):
         """Sockets of judge and worker to wake each other; None if a core is free to poll from."""
         self.arena = Arena()
         handles = [self.arena.file_descriptor, *([self.bells[1].fileno()] if self.bells else [])]
-        super().__init__(
-            "loop.workers.worker_program",
-            self.cores,
-            *(f"{{{number}}}" for number in range(len(handles))),
-            environment={**thread_environment(threads, self.cores), **(environment or {})},
-            handles=handles,
-            tool=tool,
-            nursery=nursery,
-        )
+        try:
+            super().__init__(
+                "loop.workers.worker_program",
+                self.cores,
+                *(f"{{{number}}}" for number in range(len(handles))),
+                environment={**thread_environment(threads, self.cores), **(environment or {})},
+                handles=handles,
+                tool=tool,
+                nursery=nursery,
+            )
+        except BaseException:
+            self.arena.close()  # Nobody else would: who failed to start it has no worker to close.
+            raise
 
     def pause(self) -> None:
         """Suspend the child's process group, so that it uses no core while another side is timed."""
@@ -483,16 +487,18 @@ class JudgeProcess:
         """Send a request about a target, and before it the target if the process holds another; return the
         reply. Raises WorkFailed if it is refused or the process dies. Raises MachineFailure if the system
         killed the process for lack of memory."""
+        work = note  # Of the request that is under way.
         try:
             judge = self.start_program()
             if self.target != target and not isinstance(request, CheckEnvironment):
                 self.answers.clear()  # It forgets the last target's.
-                yield from judge.ask(target, limit_s=START_LIMIT_S, note="importing torch")
-                self.target = target
+                work = "importing torch"
+                yield from judge.ask(target, limit_s=START_LIMIT_S, note=work)
+                self.target, work = target, note
             return (yield from judge.ask(request, limit_s=limit_s, note=note))
         except WorkerLost as lost:
             self.end()
-            message = f"{note}: the judging process was lost: {lost.reason}"
+            message = f"{work}: the judging process was lost: {lost.reason}"
             if lost.kind == "crashed" and count_memory_kills() > self._earlier_kills:
                 hint = "free some, or take fewer variants or a smaller workload"
                 raise MachineFailure(f"{message}: memory ran out", hint) from lost
@@ -503,5 +509,5 @@ class JudgeProcess:
                 raise WorkFailed(str(refusal), hint="see `loop doctor`") from refusal
             failure = Unjudged if refusal.cause == "raised" else WorkFailed
             # Errors of the target's functions name their workload; others, as for want of memory, do not.
-            message = f"{note}: {refusal}" if refusal.code else str(refusal)
+            message = f"{work}: {refusal}" if refusal.code else str(refusal)
             raise failure(message, hint="look at that function of the target's") from refusal

@@ -152,7 +152,7 @@ def find_suspects(
     for position, tensor in enumerate(inputs):
         dimensions = signature.inputs.get(names[position], "").split()
         is_known = len(dimensions) == tensor.dim()
-        dimensions_of_input.append(dimensions if is_known else [f"axis_{n}" for n in range(tensor.dim())])
+        dimensions_of_input.append(dimensions if is_known else [f"axis {n}" for n in range(tensor.dim())])
         for axis, dimension in enumerate(dimensions if is_known else ()):
             axes_of_dimension.setdefault(dimension, []).append((position, axis))
     size_by_dimension = {name: inputs[axes[0][0]].shape[axes[0][1]] for name, axes in axes_of_dimension.items()}
@@ -348,7 +348,7 @@ def find_unread(functions: TargetFunctions, inputs: Inputs, other_tensors: Seque
         return bool(names)
 
     effect_by_input, unread_halves = dict[str, bool | None](), list[str]()
-    for n, (file, tensor, other) in enumerate(zip(call.inputs, tensors, other_tensors, strict=True)):
+    for n, (file, tensor, other) in enumerate(zip(call.inputs, tensors, other_tensors, strict=False)):
         changed = _change_input(tensor, other)
         if changed is None:
             continue

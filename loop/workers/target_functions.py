@@ -270,7 +270,8 @@ class TargetFunctions:
             called = Callee(function, self.constructor_arguments, terms, call, str(device), watches_state=False)
             if exact and called.module is not None:
                 called.module.double()
-            return partial(called.bind(tensors), **self._sizes_keyword(function, call))
+            takes_all = call.structure or self.are_classes  # The generator or `forward` has its own arguments.
+            return partial(called.bind(tensors), **({} if takes_all else self._sizes_keyword(function, call)))
 
         bound_call = self._call_or_refuse(role, bind, call)
         # Making a module seeds these generators. Two runs of a function that draws shall differ.

@@ -66,14 +66,16 @@ def capture(stream: Stream, runs: Sequence[Run]) -> Graph | None:
         code = driver.attempt("cuStreamEndCapture", stream.handle, ctypes.byref(captured))
     if code == UNJOINED and not was_raised:
         raise Refused(LEFT_WORK, "left work")
-    if captured.value:
-        if not (code or was_raised):
+    try:
+        if captured.value and not (code or was_raised):
             nodes = ctypes.c_size_t()
             driver.call("cuGraphGetNodes", captured.value, None, ctypes.byref(nodes))
             handle = driver.get("cuGraphInstantiateWithFlags", ctypes.c_void_p, captured.value, 0)
             graph = Graph(stream, handle, nodes.value)
             driver.call("cuGraphUpload", graph.handle, stream.handle)
-        driver.attempt("cuGraphDestroy", captured.value)
+    finally:
+        if captured.value:
+            driver.attempt("cuGraphDestroy", captured.value)
     if graph is None:
         with suppress(Exception):  # Clear the error of the broken capture, which a CUDA runtime reports later.
             runs[0]()
