@@ -106,7 +106,8 @@ class Bench(contextlib.AbstractContextManager["Bench"]):
         self.first_call_s = self.target.first_call_s or FIRST_CALL_S
         """Time limit in seconds for the first call of a process."""
         numbers = program.choose_cores(self.threads) if self.device == "cpu" else ""
-        self.nursery = self._nursery or Nursery(program.thread_environment(self.threads, numbers))
+        self._owns_nursery = self._nursery is None  # Copies share it.
+        self.nursery = self._nursery = self._nursery or Nursery(program.thread_environment(self.threads, numbers))
         """Forks workers with torch imported; starts its process when it is first needed."""
         self._judge.device = self.device
         self.can_fork_torch = self.device == "cuda" or self.threads == 1
@@ -117,7 +118,7 @@ class Bench(contextlib.AbstractContextManager["Bench"]):
 
     def __exit__(self, *_: object) -> None:
         self._judge.end()
-        if self._nursery is None:
+        if self._owns_nursery:
             self.nursery.close()
         shutil.rmtree(self.scratch, ignore_errors=True)
 
