@@ -12,9 +12,16 @@ from torch import Tensor
 from torch.cuda import CUDAGraph, synchronize
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from loop.calls import callee
 from loop.calls.call import Call, FunctionTerms, Refused, elements_spanned
-from loop.calls.callee import TORCH_DTYPES, Callee, bytes_of, outputs_by_path, overwrite_result
+from loop.calls.callee import (
+    TORCH_DTYPES,
+    Callee,
+    bytes_of,
+    find_function,
+    import_module,
+    outputs_by_path,
+    overwrite_result,
+)
 from loop.calls.cuda.driver import Stream
 from loop.calls.cuda.stage import LEFT_WORK, DevicePlaces, DeviceStage, Stopwatch, the_device
 from loop.calls.invocation import HostStage, Places, Prepared, Run, Stage, TimedCalls, Windows
@@ -136,12 +143,12 @@ class Importable:
         self.device, self.terms = device, terms
         if terms.folder:
             search_folder(terms.folder)
-        self.function = callee.find_function(terms.python)
+        self.function = find_function(terms.python)
         if terms.folder:
-            module = callee.import_module(terms.python.partition(":")[0])
+            module = import_module(terms.python.partition(":")[0])
             if not os.path.realpath(module.__file__ or "").startswith(os.path.realpath(terms.folder) + os.sep):
                 raise Refused(f"{module.__name__} is not what was built, but {module.__file__}")
-        self.arguments = callee.find_function(terms.arguments) if terms.arguments else None
+        self.arguments = find_function(terms.arguments) if terms.arguments else None
 
     def prepare(self, call: Call, layout: str = "contiguous") -> "TensorCall":
         callee = Callee(self.function, self.arguments, self.terms, call, self.device)

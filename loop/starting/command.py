@@ -7,6 +7,7 @@ separate process to learn its inputs and outputs. It runs no other code of the u
 import ast
 import re
 import shlex
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from keyword import iskeyword
@@ -69,9 +70,12 @@ def init(request: InitRequest) -> MadeTarget:
         hint = request.command_line(folder=folder / "target")
         raise UsageError(f"{folder}: is there, and not an empty folder", hint=hint)
     read_options(request)  # A mistake is told at once, before the process imports torch.
+    start_time = time.monotonic()
     try:
         answer = _try_function(request)
     except WorkFailed:  # Native code may crash where it finds no memory: torch's conv1d does on long sizes.
+        if time.monotonic() - start_time > TRIAL_LIMIT_S / 2:
+            raise  # It hangs, and would do so again.
         answer = _try_function(replace(request, tries_long_sizes=False))
     if answer.problem:
         raise UsageError(answer.problem, hint=answer.hint)

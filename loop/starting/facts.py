@@ -474,7 +474,7 @@ def gather_facts(
     if tries_long_sizes:
         long += _long_sizes(trial, base, quick[0], sizes, is_cuda=is_cuda)
     else:
-        trial.notes.append("no long sizes: the process that tried them crashed, or took too long")
+        trial.notes.append("no long sizes: the process that tried them crashed")
     long += [{**workload, "drawn": kind} for workload in long[:1] for kind in ("wide", "alike") if kind in drawn]
     return Facts(outputs, updates, quick, edges, long, _tolerance(trial, quick[0]))
 

@@ -457,6 +457,10 @@ def test_what_cannot_change_together_changes_alone() -> None:
         (("--from", "scale.c", "--like", "x=N"), "no function says what is right"),
         (("--from", "inside.c", *SOURCE[2:]), "let the reference change it, too, as `c += a @ b` does"),
         (("--from", "size.c", *SOURCE[2:]), "`int rows` of f is not clear"),
+        (
+            ("--from", "size.c", *SOURCE[2:4], "--like", "x=rows,M", "--set", "rows=M*2"),
+            "--set rows=M*2: rows is a size of --like",
+        ),
         (("--from", "struct.c", *SOURCE[2:]), "take what `Sizes` holds as parameters, or write an entry"),
         (
             ("--from", "size.c", *SOURCE[2:4], "--like", "x=6,7"),
