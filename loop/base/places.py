@@ -14,7 +14,9 @@ from loop.base.errors import UsageError, remark_once
 
 def explain_foreign_access(path: Path) -> str:
     """Why another user could change `path`; empty if only this user, a group and root can."""
-    private_parent: Path | None = None  # A folder that others cannot enter: modes below it do not matter.
+    private_parent: Path | None = (
+        None  # A folder that others cannot enter: modes below it do not matter.
+    )
     trusted_users = (0, os.geteuid(), os.stat("/").st_uid)  # Also root of a user namespace.
     for entry, status, is_path_itself in _walk_down_to(path):
         if status.st_uid not in trusted_users:
@@ -102,7 +104,9 @@ def make_folder_variables_absolute() -> None:
 def require_unicode(folder: Path) -> Path:
     """The folder, if records in JSON can hold its path. Raises UsageError for one that is not UTF-8."""
     if os.fsencode(folder).decode(errors="ignore") != str(folder):
-        raise UsageError(f"{folder}: its path is not UTF-8 text, so no record can name it", hint="rename it")
+        raise UsageError(
+            f"{folder}: its path is not UTF-8 text, so no record can name it", hint="rename it"
+        )
     return folder
 
 

@@ -74,7 +74,9 @@ def raise_if_signalled() -> None:
     """Raise Stopped if a signal has come. Call it only where no work is half done."""
     if _signal_state.number:
         _signal_state.is_reported = True
-        raise Stopped(f"interrupted by {signal.Signals(_signal_state.number).name}", ExitCode.INTERRUPTED)
+        raise Stopped(
+            f"interrupted by {signal.Signals(_signal_state.number).name}", ExitCode.INTERRUPTED
+        )
 
 
 TICK_S = 0.1  # Longest time between two ticks of a wait.
@@ -104,7 +106,9 @@ class Tick:
 
 
 Result = TypeVar("Result")
-Waiting = Generator[Tick, None, Result]  # Work that yields ticks while it waits, then returns its result.
+Waiting = Generator[
+    Tick, None, Result
+]  # Work that yields ticks while it waits, then returns its result.
 
 
 @dataclass
@@ -127,8 +131,13 @@ class CappedStream:
         """The stream as text, with a line that tells how many bytes were dropped."""
         if not self.dropped_bytes:
             return self.kept.decode(errors="replace")
-        gap_line, head_bytes = f"\n... {self.dropped_bytes} bytes left out ...\n", self.max_bytes // 4
-        return (self.kept[:head_bytes] + gap_line.encode() + self.kept[head_bytes:]).decode(errors="replace")
+        gap_line, head_bytes = (
+            f"\n... {self.dropped_bytes} bytes left out ...\n",
+            self.max_bytes // 4,
+        )
+        return (self.kept[:head_bytes] + gap_line.encode() + self.kept[head_bytes:]).decode(
+            errors="replace"
+        )
 
 
 @dataclass(frozen=True)
@@ -361,7 +370,9 @@ def kill_trees(pids: Sequence[int]) -> None:
     for _ in range(3):  # A process may start another one just before it is killed.
         # The processes with these pids, orphans that were adopted from their sessions, and all descendants.
         family, family_pids = list[psutil.Process](), {*pids}
-        for process in psutil.Process().children(recursive=True):  # A parent comes before its children.
+        for process in psutil.Process().children(
+            recursive=True
+        ):  # A parent comes before its children.
             with contextlib.suppress(psutil.Error, OSError):
                 is_adopted = process.pid not in STARTED_PIDS and os.getsid(process.pid) in pids
                 if is_adopted or process.pid in family_pids or process.ppid() in family_pids:

@@ -12,7 +12,9 @@ CLIP_DEVIATIONS = 3.0
 NEVER_OUTLIER = 0.002
 """A log ratio this close to the median (0.2 %) is no outlier: a coarse clock makes many equal."""
 MIN_VALUES = 5  # Minimum number of values for outlier detection.
-MIN_SHARE_WITHIN = 0.7  # Minimum share of values within the clip; otherwise no value counts as an outlier.
+MIN_SHARE_WITHIN = (
+    0.7  # Minimum share of values within the clip; otherwise no value counts as an outlier.
+)
 
 
 def sum_if_all_known(summands: Sequence[float | None]) -> float | None:
@@ -98,7 +100,9 @@ def incomplete_beta(a: float, b: float, x: float) -> float:
     8.17.22): exact to a double for Student's t."""
     if x <= 0 or x >= 1:
         return float(x >= 1)
-    if x > (a + 1) / (a + b + 2):  # There the fraction converges slowly, and that of the complement quickly.
+    if x > (a + 1) / (
+        a + b + 2
+    ):  # There the fraction converges slowly, and that of the complement quickly.
         return 1 - incomplete_beta(b, a, 1 - x)
     fraction = 1.0
     for step in range(200, 0, -1):

@@ -44,7 +44,9 @@ def find_regressions(context: Context) -> tuple[Regression, ...]:
             if any(check.cause in ("later calls", "remembers") for check in failed_checks):
                 failing = _workloads_of_session(context, emulated=emulated)
             if failed_checks:
-                regressions.append(Regression(checks.variant, "correctness", tuple(failing), emulated))
+                regressions.append(
+                    Regression(checks.variant, "correctness", tuple(failing), emulated)
+                )
     compared = context.latest_output("kernel.compare", CompareOutput)
     slower_workloads: dict[str, list[str]] = {}  # Variant to the names of its slower workloads.
     for verdict in compared.verdicts if compared else ():
@@ -52,7 +54,9 @@ def find_regressions(context: Context) -> tuple[Regression, ...]:
         if is_known_good and verdict.verdict == "slower":
             slower_workloads.setdefault(verdict.variant, []).append(verdict.workload)
     for variant, names in slower_workloads.items():
-        workloads = [workload for workload in _workloads_of_session(context) if workload.name in names]
+        workloads = [
+            workload for workload in _workloads_of_session(context) if workload.name in names
+        ]
         regressions.append(Regression(variant, "latency", tuple(workloads)))
     return tuple(regressions)
 
@@ -61,7 +65,9 @@ def _workloads_of_session(context: Context, *, emulated: bool = False) -> list[W
     """All workloads of the target; `emulated`: in the GPU's types, without those too large for the emulator."""
     sets = [*context.task.plan.workloads, *planned_check_sets(context), *unplanned_sets(context)]
     distinct = distinct_workloads(workloads(context, sets, device="cuda" if emulated else None))
-    return [w for w in distinct if not (emulated and is_too_large_to_emulate(context.bench.target, w))]
+    return [
+        w for w in distinct if not (emulated and is_too_large_to_emulate(context.bench.target, w))
+    ]
 
 
 def choose_lines(context: Context, regression: Regression) -> tuple[list[CommitLine], str]:
@@ -71,7 +77,9 @@ def choose_lines(context: Context, regression: Regression) -> tuple[list[CommitL
         return [], "commits of compiled and of Python variants alone are searched"
     known_good = past.known_good.get(variant) if regression.metric == "latency" else None
     first_good = known_good.commit if known_good else None
-    return lines_from_good_sessions(context.task.folder, regression, past.sessions, first=first_good)
+    return lines_from_good_sessions(
+        context.task.folder, regression, past.sessions, first=first_good
+    )
 
 
 def lines_from_good_sessions(
@@ -124,11 +132,17 @@ def bisect(context: Context, arguments: NoArguments) -> RunningAction[BisectOutp
         not_searched.append(f"a search for why {regression.summary}: {reason}")
         hint = hint or f"name a good revision: {_bisect_command(context, regression, 'REV')}"
     message = (*not_searched, "no variant is wrong, or slower than its known good")[0]
-    return Result(BisectOutput(ok=True, message=message, hint=hint, not_exercised=tuple(not_searched)), idle=True)
+    return Result(
+        BisectOutput(ok=True, message=message, hint=hint, not_exercised=tuple(not_searched)),
+        idle=True,
+    )
 
 
 def _search_lines(
-    context: Context, regression: Regression, lines: Sequence[CommitLine], not_searched: tuple[str, ...]
+    context: Context,
+    regression: Regression,
+    lines: Sequence[CommitLine],
+    not_searched: tuple[str, ...],
 ) -> RunningAction[BisectOutput]:
     """Search the first line of commits; the next one if no commit of it is blamed, unless the bad end cannot be
     tested. `not_searched`: what the output names as not exercised. Raises WorkFailed after the step's time
@@ -144,7 +158,9 @@ def _search_lines(
 
     try:
         for line in lines:
-            with open_kernel_bisection(regression, line, context.bench, context.task.seed) as bisection:
+            with open_kernel_bisection(
+                regression, line, context.bench, context.task.seed
+            ) as bisection:
                 answer = yield from map_ticks(bisection.run(), check_budget)
             blamed = (*answer.culprits, *answer.range)
             # Another good end does not help if the bad end cannot be tested.
@@ -153,13 +169,19 @@ def _search_lines(
     except MachineFailure:
         raise  # The session pauses.
     except LoopError as error:
-        return Result(BisectOutput(ok=False, message=error.message, hint=error.hint, not_exercised=not_searched))
+        return Result(
+            BisectOutput(
+                ok=False, message=error.message, hint=error.hint, not_exercised=not_searched
+            )
+        )
     names = ", ".join(commit.name for commit in blamed)
     outcome_text = f"{answer.outcome.replace('_', ' ')} {names}".strip()
     command = _bisect_command(context, regression, line.good.short_commit)
     output = BisectOutput(
         ok=answer.outcome in ("culprit", "several", "no_regression"),
-        hint=f"on a quieter machine: {command} --again" if answer.outcome == "inconclusive" else None,
+        hint=f"on a quieter machine: {command} --again"
+        if answer.outcome == "inconclusive"
+        else None,
         message=f"why {regression.summary}: {outcome_text}; {answer.why}",
         not_exercised=not_searched,
         learned=(f"{regression.variant} regressed with {names}.",) if answer.culprits else (),
@@ -174,5 +196,8 @@ def _bisect_command(context: Context, regression: Regression, good: str) -> str:
     """The `loop bisect` command line that searches for a regression. `good`: revision."""
     options = ["--variant", regression.variant, "--metric", regression.metric]
     for workload in regression.workloads:
-        options += ["--workloads", format_entry(make_entry(context.bench.target.signature, workload))]
+        options += [
+            "--workloads",
+            format_entry(make_entry(context.bench.target.signature, workload)),
+        ]
     return context.command("bisect", *options, "--seed", str(context.task.seed), "--good", good)

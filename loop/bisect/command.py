@@ -37,7 +37,14 @@ from loop.steps.setting import (
 )
 from loop.store import sessions
 
-EXITS = {"culprit": 0, "several": 0, "no_regression": 0, "range": 1, "inconclusive": 1, "refused": 2}
+EXITS = {
+    "culprit": 0,
+    "several": 0,
+    "no_regression": 0,
+    "range": 1,
+    "inconclusive": 1,
+    "refused": 2,
+}
 """Exit code of the process for each outcome."""
 
 
@@ -145,17 +152,23 @@ def _open_kernel_bisection(request: BisectRequest, screen: Screen, stack: ExitSt
         require_named_target(request.target, Path.cwd(), "search")
     metrics = get_args(Metric)
     if request.metric not in metrics:
-        raise UsageError(f"unknown metric {request.metric!r}", hint=f"--metric {' or '.join(metrics)}")
+        raise UsageError(
+            f"unknown metric {request.metric!r}", hint=f"--metric {' or '.join(metrics)}"
+        )
     setting = with_stated_workloads(trusted_setting(request.target, screen), request.workloads)
     target, metric = setting.target, cast(Metric, request.metric)
     requested = [request.variant] if request.variant else ()
     device = choose_device(request.device, target, requested)
     names = choose_variants(requested, target, device) or choose_emulated(requested, target, device)
     compiled = [name for name in names if isinstance(target.variants[name], CAbiVariant)]
-    built_names = compiled or [name for name in names if isinstance(target.variants[name], PythonVariant)]
+    built_names = compiled or [
+        name for name in names if isinstance(target.variants[name], PythonVariant)
+    ]
     if len(built_names) != 1:
         number = f"several ({', '.join(built_names)})" if built_names else "none"
-        raise UsageError(f"one variant that is built is searched, there are {number}", hint="--variant NAME")
+        raise UsageError(
+            f"one variant that is built is searched, there are {number}", hint="--variant NAME"
+        )
     (name,) = built_names
     variant, emulated = target.variants[name], name not in target.variants_on(device)
     if emulated:
@@ -164,7 +177,9 @@ def _open_kernel_bisection(request: BisectRequest, screen: Screen, stack: ExitSt
         screen.say(f"{name} {untimed}: the search is for where it became wrong")
     default_sets = tuple(target.workloads) if metric == "correctness" else ()
     sets = choose_sets(request.workloads or default_sets, target)
-    workloads = expand_sets(target, sets, target.dtypes["cuda" if emulated else device], request.seed)
+    workloads = expand_sets(
+        target, sets, target.dtypes["cuda" if emulated else device], request.seed
+    )
     supported = [workload for workload in workloads if is_supported(variant, workload)]
     workloads = tuple(supported) or workloads  # If none is supported, the gate says so.
     if emulated:
@@ -176,7 +191,9 @@ def _open_kernel_bisection(request: BisectRequest, screen: Screen, stack: ExitSt
         line = read_commits(folder, request.good, request.bad)
     else:  # From the last session that found the variant good.
         require_repository(folder)
-        rows = sessions.rows(setting.project.sessions, last=sessions.RECENT_SESSIONS, target=target.name)
+        rows = sessions.rows(
+            setting.project.sessions, last=sessions.RECENT_SESSIONS, target=target.name
+        )
         lines, _ = lines_from_good_sessions(folder, regression, rows, bad=request.bad)
         if not lines:
             why = f"no good revision to begin from, and no session found {name} good at another commit"
@@ -197,11 +214,17 @@ def _open_command_bisection(request: BisectRequest, stack: ExitStack) -> Bisecti
     line = read_commits(folder, request.good, request.bad or "HEAD")
     tree = stack.enter_context(open_worktree(line))
     if here.is_relative_to(line.top):
-        tree = replace(tree, target=tree.root / here.relative_to(line.top))  # There the command runs.
-    return Bisection(line, CommandProbe(request.command, tree, request.probe_limit_s or COMMAND_LIMIT_S))
+        tree = replace(
+            tree, target=tree.root / here.relative_to(line.top)
+        )  # There the command runs.
+    return Bisection(
+        line, CommandProbe(request.command, tree, request.probe_limit_s or COMMAND_LIMIT_S)
+    )
 
 
-def run_with_progress(bisection: Bisection, budget_minutes: float | None, screen: Screen) -> BisectAnswer:
+def run_with_progress(
+    bisection: Bisection, budget_minutes: float | None, screen: Screen
+) -> BisectAnswer:
     """Run the search to its end, with progress. Raises Stopped if interrupted or out of time."""
     start_time, printed_count = time.monotonic(), 0
     with contextlib.closing(bisection.run()) as ticks, signals_as_flags():
@@ -210,12 +233,16 @@ def run_with_progress(bisection: Bisection, budget_minutes: float | None, screen
             answer: BisectAnswer | None = None
             probes = tuple(bisection.probes)
             try:
-                screen.status(f"  {next(ticks).note} ({say.seconds(time.monotonic() - start_time)})")
+                screen.status(
+                    f"  {next(ticks).note} ({say.seconds(time.monotonic() - start_time)})"
+                )
             except StopIteration as stop:
                 answer = stop.value
                 probes = stop.value.probes  # With those of merged branches.
             except MachineFailure as failure:
-                raise failure.with_instruction("run the same command again: it goes on") from failure
+                raise failure.with_instruction(
+                    "run the same command again: it goes on"
+                ) from failure
             elapsed_s = time.monotonic() - start_time
             for number, probe in enumerate(probes[printed_count:], printed_count + 1):
                 text = f"{number}: {probe.commit[:12]} {probe.describe(bisection.prober.metric)}"

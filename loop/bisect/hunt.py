@@ -14,8 +14,23 @@ import psutil
 
 from loop.base.places import state_folder
 from loop.base.processes import Tick, Waiting
-from loop.bisect.search import LEAST_SHARE, Observations, ProbeRequest, SearchEnd, SearchProblem, next_move
-from loop.bisect.trying import Builder, CommitLine, KernelProbe, Prober, Untestable, branches_of_merge, map_ticks
+from loop.bisect.search import (
+    LEAST_SHARE,
+    Observations,
+    ProbeRequest,
+    SearchEnd,
+    SearchProblem,
+    next_move,
+)
+from loop.bisect.trying import (
+    Builder,
+    CommitLine,
+    KernelProbe,
+    Prober,
+    Untestable,
+    branches_of_merge,
+    map_ticks,
+)
 from loop.calls.call import Refused
 from loop.machine.failures import Folders, FolderWatch
 from loop.model.bisect import UNCOMMITTED, BisectAnswer, Candidate, Metric, Probe
@@ -77,7 +92,9 @@ class Bisection:
             if end is not None:
                 return self._build_answer(end)
             measured = {probe.commit for probe in self.probes if probe.status == "measured"}
-            yield from self._build(*(candidate for candidate in line.commits if candidate.commit in measured))
+            yield from self._build(
+                *(candidate for candidate in line.commits if candidate.commit in measured)
+            )
             while True:
                 move = next_move(self.problem, self.probes)
                 if isinstance(move, ProbeRequest):
@@ -89,11 +106,17 @@ class Bisection:
                 runs = [positions[culprit.first : culprit.last + 1] for culprit in move.confirmed]
                 blamed = sorted({position for run in runs for position in run})
                 commits = [line.commits[problem.commit_at(position)] for position in blamed]
-                unbuilt = [commit for commit in commits if builder and commit.tree not in builder.build_by_tree]
+                unbuilt = [
+                    commit
+                    for commit in commits
+                    if builder and commit.tree not in builder.build_by_tree
+                ]
                 if unbuilt:
                     yield from self._build(unbuilt[len(unbuilt) // 2])
                     continue
-                if move.confirmed:  # A blamed program, or the one before it, may have been taken back.
+                if (
+                    move.confirmed
+                ):  # A blamed program, or the one before it, may have been taken back.
                     yield from self._build(*line.commits, compiles=False)
                 if positions == self.problem.positions:
                     return (yield from self._search_merges(self._build_answer(move)))
@@ -144,7 +167,9 @@ class Bisection:
             status, reason = "broken", str(untestable)
         except (WorkerLost, Refused) as lost:
             status, reason = "lost", str(lost)
-        if failure := watch.failure(has_failed=status != "measured" or 0.0 in values, messages=reason):
+        if failure := watch.failure(
+            has_failed=status != "measured" or 0.0 in values, messages=reason
+        ):
             raise failure
         probe = Probe(
             commit=candidate.commit,
@@ -192,10 +217,19 @@ class Bisection:
         commits, prober = self.line.commits, self.prober
         culprits = tuple(commits[index] for index in end.culprits)
         run = commits[end.range[0] : end.range[1] + 1] if end.range else ()
-        ratio = math.exp(-end.confirmed[0].step) if end.confirmed and prober.metric == "latency" else None
-        changes = [("HEAD",) if c.commit == UNCOMMITTED else (f"{c.commit}^", c.commit) for c in culprits]
+        ratio = (
+            math.exp(-end.confirmed[0].step)
+            if end.confirmed and prober.metric == "latency"
+            else None
+        )
+        changes = [
+            ("HEAD",) if c.commit == UNCOMMITTED else (f"{c.commit}^", c.commit) for c in culprits
+        ]
         options = ("--no-ext-diff", "--no-textconv", "--no-color")
-        patches = [worktree.git_bytes(self.line.folder, "diff", *options, *ends, "--", ".") for ends in changes]
+        patches = [
+            worktree.git_bytes(self.line.folder, "diff", *options, *ends, "--", ".")
+            for ends in changes
+        ]
         observations = Observations(self.problem, self.probes)
         return BisectAnswer(
             outcome=end.outcome,
@@ -206,7 +240,9 @@ class Bisection:
             ratio=ratio,
             probes=tuple(self.probes),
             builds=len(observations.built_positions) + len(observations.untestable_reasons),
-            skipped={probe.commit: probe.reason for probe in self.probes if probe.status == "broken"},
+            skipped={
+                probe.commit: probe.reason for probe in self.probes if probe.status == "broken"
+            },
             sets=self.sets,
             left_out=self.left_out,
             workloads=tuple(dict.fromkeys(workload.name for workload in prober.workloads)),

@@ -73,7 +73,11 @@ class SearchProblem:
 
     def commit_at(self, position: int) -> int:
         """Index of the commit to build for a position: its first, or the bad end itself."""
-        return len(self.positions) - 1 if position == self.last_position else self.first_commits[position]
+        return (
+            len(self.positions) - 1
+            if position == self.last_position
+            else self.first_commits[position]
+        )
 
     def short_hash(self, position: int) -> str:
         """Short hash of a position's commit, for messages."""
@@ -120,7 +124,11 @@ class SearchEnd:
     @property
     def range(self) -> tuple[int, int] | None:
         """First and last index of the first run that contains a culprit; None without such a run."""
-        runs = [(culprit.first, culprit.last) for culprit in self.confirmed if culprit.first != culprit.last]
+        runs = [
+            (culprit.first, culprit.last)
+            for culprit in self.confirmed
+            if culprit.first != culprit.last
+        ]
         return runs[0] if runs else None
 
 
@@ -149,7 +157,9 @@ class Observations:
         """Reasons of the latest consecutive probes without a result."""
         self.total_count = 0  # Of observed values, those of confirmations included.
         program_of = dict(zip(problem.commits, problem.programs, strict=True))
-        position_of = {problem.programs[index]: place for place, index in enumerate(problem.first_commits)}
+        position_of = {
+            problem.programs[index]: place for place, index in enumerate(problem.first_commits)
+        }
         for probe in probes:
             values = [value for value in probe.values if math.isfinite(value)]
             if probe.status == "lost" or (probe.status == "measured" and not values):
@@ -216,7 +226,9 @@ CONFIRM_ABOVE, REJECT_BELOW = 0.3, 0.5
 """Share of the step that a confirmed culprit exceeds; below the other share it is rejected."""
 FIRST_PAIRS, MOST_PAIRS = 4, 60
 """Pairs of a confirmation before a first look; and at most, unless noise needs more."""
-FAST_TODAY = "the bad end is as fast today, so what was slow may have been the machine or its environment"
+FAST_TODAY = (
+    "the bad end is as fast today, so what was slow may have been the machine or its environment"
+)
 
 
 @dataclass(frozen=True)
@@ -250,7 +262,9 @@ def estimate_noise(residuals: Sequence[tuple[float, float]], quantile: float) ->
     chi_squared_quantile = freedom * max(1 - part + quantile * math.sqrt(part), 0.01) ** 3
     low, middle, high = 0.0, 0.0, 1.0  # First: is there any noise?
     for _ in range(31):  # Bisection: chi_squared falls as the noise grows.
-        chi_squared = math.fsum(square / (middle**2 + variance + 1e-18) for square, variance in residuals)
+        chi_squared = math.fsum(
+            square / (middle**2 + variance + 1e-18) for square, variance in residuals
+        )
         low, high = (middle, high) if chi_squared > chi_squared_quantile else (low, middle)
         middle = (low + high) / 2
     return high
@@ -273,32 +287,45 @@ class Pairs(Observations):
         margin = OUTLIER_DEVIATIONS * max(median(deviations), 1e-4)
         bad_level = median(observed.get(self.problem.last_position, [0.0]))
         lowest, highest = min(0.0, bad_level) - margin, max(0.0, bad_level) + margin
-        return {position: [min(max(x, lowest), highest) for x in values] for position, values in observed.items()}
+        return {
+            position: [min(max(x, lowest), highest) for x in values]
+            for position, values in observed.items()
+        }
 
     @functools.cached_property
     def pair_variance(self) -> float:
         """Variance of one pair about its build's mean, enlarged if few pairs estimate it."""
         values_of_builds = [values for values in self.clipped.values() if len(values) > 1]
         freedom = sum(len(values) - 1 for values in values_of_builds)
-        squares = math.fsum((value - fmean(values)) ** 2 for values in values_of_builds for value in values)
+        squares = math.fsum(
+            (value - fmean(values)) ** 2 for values in values_of_builds for value in values
+        )
         return max(squares / freedom * (1 + 6 / freedom) if freedom else 0.0, 1e-12)
 
     def timed_builds(self, low: int, high: int) -> list[TimedBuild]:
         """The observed builds of a range, in order. All pairs refer to the good end: its mean is 0."""
-        values_at = {p: values for p, values in sorted(self.clipped.items()) if low <= p <= high and p > 0}
-        observed = [TimedBuild(p, fmean(x), self.pair_variance / len(x)) for p, x in values_at.items()]
+        values_at = {
+            p: values for p, values in sorted(self.clipped.items()) if low <= p <= high and p > 0
+        }
+        observed = [
+            TimedBuild(p, fmean(x), self.pair_variance / len(x)) for p, x in values_at.items()
+        ]
         return [TimedBuild(0, 0.0, 0.0), *observed] if low == 0 else observed
 
     def fit(self, low: int, high: int) -> LevelsFit:
         """Fit levels, noise and the place of the step in turns, from the two ends on."""
         builds = self.timed_builds(low, high)
-        most_noise = min(MOST_NOISE, 4 * math.sqrt(self.pair_variance))  # Where pairs scatter little, builds do.
+        most_noise = min(
+            MOST_NOISE, 4 * math.sqrt(self.pair_variance)
+        )  # Where pairs scatter little, builds do.
         noise, sides = TYPICAL_NOISE, (builds[:1], builds[-1:])
         for _ in range(4):
             levels, residuals, midpoint_variance = list[float](), list[tuple[float, float]](), 0.0
             for side in sides:
                 weights = [1 / (noise**2 + build.variance) for build in side]
-                weighted = [weight * build.mean for weight, build in zip(weights, side, strict=True)]
+                weighted = [
+                    weight * build.mean for weight, build in zip(weights, side, strict=True)
+                ]
                 levels.append(math.fsum(weighted) / sum(weights))
                 midpoint_variance += 0.25 / sum(weights)
                 residuals += [((build.mean - levels[-1]) ** 2, build.variance) for build in side]
@@ -307,7 +334,9 @@ class Pairs(Observations):
             step, votes = max(levels[1] - levels[0], 1e-9), dict[int, float]()
             for build in builds:
                 offset = min(max(build.mean - fmean(levels), -step), step)
-                votes[build.position] = offset * step / (noise**2 + midpoint_variance + build.variance)
+                votes[build.position] = (
+                    offset * step / (noise**2 + midpoint_variance + build.variance)
+                )
             place, _ = best_gap([*votes.values()])
             sides = builds[: place + 1], builds[place + 1 :]
         return LevelsFit(step, noise, possible, votes)
@@ -315,7 +344,9 @@ class Pairs(Observations):
     def next_count(self, low: int, high: int, position: int) -> int:
         """Pairs to add to a build whose side is not decided; 0 if more would not decide it."""
         count, fit = self.count_at(position), self.fit(low, high)
-        needed_pairs = 4 * DECISIVE * self.pair_variance / fit.step**2  # Then pairs leave half of the doubt.
+        needed_pairs = (
+            4 * DECISIVE * self.pair_variance / fit.step**2
+        )  # Then pairs leave half of the doubt.
         # From 4 * variance / noise^2 on, pairs add little to the noise between builds.
         if count >= min(MOST_NEEDED * needed_pairs, 4 * self.pair_variance / fit.noise**2) + 2:
             return 0
@@ -333,18 +364,24 @@ class Pairs(Observations):
             observed = [max(unobserved, key=apart.__getitem__)]
         for position in observed:
             if (missing := wanted - self.count_at(position)) > 0:
-                return self.request(position, min(missing, BATCH_MOST), "neighbour: how do builds differ?")
+                return self.request(
+                    position, min(missing, BATCH_MOST), "neighbour: how do builds differ?"
+                )
         return None
 
     def compare_ends(self) -> ProbeRequest | SearchEnd | None:
         """The next request for an end; None once the ends differ; a result if they do not, or noise hides it."""
         bad_end = self.problem.last_position
         observed = [position for position in self.clipped if position > 0]
-        if len(observed) > 1 and observed[0] == bad_end:  # They differed. Another search had another bad end.
+        if (
+            len(observed) > 1 and observed[0] == bad_end
+        ):  # They differed. Another search had another bad end.
             return None
         count = self.count_at(bad_end)
         if count < ENDS_FIRST_PAIRS:
-            return self.request(bad_end, ENDS_FIRST_PAIRS - count, "end: does the difference show today?")
+            return self.request(
+                bad_end, ENDS_FIRST_PAIRS - count, "end: does the difference show today?"
+            )
         build = self.timed_builds(bad_end, bad_end)[0]
         step, error = build.mean, math.sqrt(build.variance)
         if step >= DIFFERENCE_Z * error:
@@ -358,7 +395,9 @@ class Pairs(Observations):
             return SearchEnd("no_regression", f"not reproduced: {size}: {FAST_TODAY}")
         if count >= ENDS_MOST_PAIRS:
             scatter = f"pairs scatter by {math.sqrt(self.pair_variance):.1%}"
-            return SearchEnd("inconclusive", f"too noisy: {scatter}, {largest_step:.1%} may be hidden")
+            return SearchEnd(
+                "inconclusive", f"too noisy: {scatter}, {largest_step:.1%} may be hidden"
+            )
         why = f"end: the difference is {step / error:.1f} times its standard error so far"
         return self.request(bad_end, 1 + count // 8, why)
 
@@ -371,7 +410,9 @@ class Pairs(Observations):
             are_apart = list[bool]()  # Good end and build; build and bad end.
             for lower, upper in ((first, build), (build, last)):
                 error = math.sqrt(lower.variance + upper.variance)
-                are_apart.append(upper.mean - lower.mean >= math.hypot(LEVELS_APART, LEVELS_APART_Z * error))
+                are_apart.append(
+                    upper.mean - lower.mean >= math.hypot(LEVELS_APART, LEVELS_APART_Z * error)
+                )
             middle += [build.position] if all(are_apart) else []
         return max(middle, key=self.count_at, default=None)
 
@@ -390,7 +431,9 @@ class Pairs(Observations):
             negated = [-pair for pair in clipped.values]
             evidence_against = e_value(negated, -REJECT_BELOW * claim.step, prior_variance)
             relative_noise = stdev(clipped.values) / max(claim.step, 1e-12)
-            most_pairs = max(MOST_PAIRS, math.ceil(40 * relative_noise**2))  # Then the step is 6 errors.
+            most_pairs = max(
+                MOST_PAIRS, math.ceil(40 * relative_noise**2)
+            )  # Then the step is 6 errors.
             if evidence_against >= REJECTING or count >= most_pairs:
                 return None
         names = f"{problem.short_hash(suspect)} slower than {problem.short_hash(parent)}"
@@ -423,7 +466,9 @@ class Runs(Observations):
         bad_end = self.problem.last_position
         for end in (bad_end, 0):
             if (missing_count := FIRST_RUNS - self.count_at(end)) > 0:
-                return self.request(end, missing_count, "end: does it fail today, and does the good end pass?")
+                return self.request(
+                    end, missing_count, "end: does it fail today, and does the good end pass?"
+                )
         good, bad = self.values_at[0], self.values_at[bad_end]
         if self.is_consistent:
             differ, are_swapped = all(good) and not any(bad), all(bad) and not any(good)
@@ -433,7 +478,9 @@ class Runs(Observations):
         if differ:
             return None
         if are_swapped:
-            return SearchEnd("no_regression", "the good end fails and the bad one passes", swapped=True)
+            return SearchEnd(
+                "no_regression", "the good end fails and the bad one passes", swapped=True
+            )
         least_count = min(len(good), len(bad))
         if least_count >= CONSISTENT_RUNS and not any(good) and not any(bad):
             why = f"the good end fails as well, {len(good)} times of {len(good)}: it is not good today"
@@ -443,10 +490,15 @@ class Runs(Observations):
             return SearchEnd("no_regression", f"not reproduced: {why}")
         if least_count >= RUNS_MOST:
             bad_rate, good_rate = (f"{runs.count(0.0)} of {len(runs)}" for runs in (bad, good))
-            return SearchEnd("inconclusive", f"the bad end fails {bad_rate} times, the good one {good_rate}")
+            return SearchEnd(
+                "inconclusive", f"the bad end fails {bad_rate} times, the good one {good_rate}"
+            )
         end, why = bad_end, "end: it passed so far, does it fail at times?"
         if not (all(good) and all(bad)):
-            end, why = min((bad_end, 0), key=self.count_at), "end: it does not always fail, how often does it?"
+            end, why = (
+                min((bad_end, 0), key=self.count_at),
+                "end: it does not always fail, how often does it?",
+            )
         return self.request(end, FIRST_RUNS + self.count_at(end) // 8, why)
 
     @functools.cached_property
@@ -469,8 +521,13 @@ class Runs(Observations):
 
     def next_count(self, low: int, high: int, position: int) -> int:
         """Runs to add to a commit: as many as probably show one failure. 0 if more would not decide."""
-        count, runs_to_one_failure = self.count_at(position), math.ceil(1 / max(self.rates[1], LEAST_RATE))
-        return 0 if count >= RUNS_MOST else min(max(FIRST_RUNS, runs_to_one_failure, count // 4), 16)
+        count, runs_to_one_failure = (
+            self.count_at(position),
+            math.ceil(1 / max(self.rates[1], LEAST_RATE)),
+        )
+        return (
+            0 if count >= RUNS_MOST else min(max(FIRST_RUNS, runs_to_one_failure, count // 4), 16)
+        )
 
     def confirm(self, confirmation: Confirmation) -> ProbeRequest | Culprit | None:
         """The culprit, if it is confirmed that it fails more often than its parent; None if that is refuted, or
@@ -492,11 +549,16 @@ class Runs(Observations):
 def runs_vote(runs: Sequence[float], rates: tuple[float, float]) -> float:
     """Log odds that a commit with these runs is bad. `rates`: failure rates of good and bad commits."""
     good_rate, bad_rate = rates
-    failed_odds, passed_odds = math.log(bad_rate / good_rate), math.log((1 - bad_rate) / (1 - good_rate))
+    failed_odds, passed_odds = (
+        math.log(bad_rate / good_rate),
+        math.log((1 - bad_rate) / (1 - good_rate)),
+    )
     return runs.count(0.0) * failed_odds + runs.count(1.0) * passed_odds
 
 
-def runs_evidence(culprit: Sequence[float], parent: Sequence[float], rates: tuple[float, float]) -> float:
+def runs_evidence(
+    culprit: Sequence[float], parent: Sequence[float], rates: tuple[float, float]
+) -> float:
     """Evidence that the culprit fails more often: an e-value of blocks, each with one run of both. `culprit`,
     `parent`: their runs, 1 for passed. `rates`: failure rates a of culprit and b of parent, set before the first
     run. With c = (a + b) / 2 a block's evidence is P_a(x) P_b(y) / (P_c(x) P_c(y)), at most 1 in the mean for any
@@ -552,7 +614,9 @@ def _search_range(evidence: Evidence, low: int, high: int) -> ProbeRequest | Sea
             if isinstance(part_move, ProbeRequest):
                 return part_move
             # The first part with a reason tells why, if no part has a culprit.
-            end = replace(end if end.why else part_move, confirmed=end.confirmed + part_move.confirmed)
+            end = replace(
+                end if end.why else part_move, confirmed=end.confirmed + part_move.confirmed
+            )
         return end
     rejected = 0
     for confirmation in evidence.confirmations.values():
@@ -571,7 +635,9 @@ def _search_range(evidence: Evidence, low: int, high: int) -> ProbeRequest | Sea
     return _narrow_down(evidence, low, high, rejected)
 
 
-def _narrow_down(evidence: Evidence, low: int, high: int, rejected: int) -> ProbeRequest | SearchEnd:
+def _narrow_down(
+    evidence: Evidence, low: int, high: int, rejected: int
+) -> ProbeRequest | SearchEnd:
     """Search between two ends that differ: asks for observations until each commit is good or bad; for further
     builds, if noise between builds may explain the step; last for a confirmation. `rejected`: failed confirmations
     in this range; each asks for more evidence."""
@@ -580,31 +646,47 @@ def _narrow_down(evidence: Evidence, low: int, high: int, rejected: int) -> Prob
     fit = evidence.fit(low, high) if isinstance(evidence, Pairs) else None
     if isinstance(evidence, Runs):
         runs_at = evidence.values_at
-        votes = {place: runs_vote(runs_at[place], evidence.rates) for place in runs_at if low <= place <= high}
+        votes = {
+            place: runs_vote(runs_at[place], evidence.rates)
+            for place in runs_at
+            if low <= place <= high
+        }
     else:
         votes = evidence.fit(low, high).votes
     testable = [p for p in range(low, high + 1) if p not in evidence.untestable_reasons]
     # The latest position that is surely good, and the earliest that is surely bad; ends of a range count as such.
     best, scores = best_gap([votes[position] for position in sorted(votes)])
-    in_question = [gap for gap, score in enumerate(scores) if score > scores[best] - DECISIVE * (1 + rejected)]
+    in_question = [
+        gap for gap, score in enumerate(scores) if score > scores[best] - DECISIVE * (1 + rejected)
+    ]
     good, bad = sorted(votes)[in_question[0]], sorted(votes)[in_question[-1] + 1]
     if fit is None or len(votes) < ENOUGH_BUILDS or fit.step >= LEAST_STEP * fit.noise:
         for position in sorted(votes, key=lambda position: abs(votes[position])):
             if good < position < bad and (count := evidence.next_count(low, high, position)):
-                return evidence.request(position, count, "again: it is not decided whether it regressed")
+                return evidence.request(
+                    position, count, "again: it is not decided whether it regressed"
+                )
         # The unobserved build in the middle. Untestable commits cluster: with 2, 3, 4 of them, if possible one
         # that is 3, 9, 27 positions away.
         untestable = [position for position in evidence.untestable_reasons if good < position < bad]
         distances = dict[int, int]()
         for position in range(good + 1, bad):
             if position not in untestable and not evidence.count_at(position):
-                distances[position] = min((abs(position - other) for other in untestable), default=1)
+                distances[position] = min(
+                    (abs(position - other) for other in untestable), default=1
+                )
         if distances:
             least_distance = min(3 ** max(len(untestable) - 1, 0), max(distances.values()))
-            far = [position for position, distance in distances.items() if distance >= least_distance]
-            unobserved = min(far, key=lambda position: (abs(position - (good + bad) / 2), -position))
+            far = [
+                position for position, distance in distances.items() if distance >= least_distance
+            ]
+            unobserved = min(
+                far, key=lambda position: (abs(position - (good + bad) / 2), -position)
+            )
             count = max(evidence.next_count(low, high, unobserved), 1)
-            return evidence.request(unobserved, count, f"probe: {bad - good} builds are in question")
+            return evidence.request(
+                unobserved, count, f"probe: {bad - good} builds are in question"
+            )
         if isinstance(evidence, Pairs) and fit and fit.step < LEAST_STEP * fit.possible_noise:
             request = evidence.request_neighbour(testable)
             if request is not None:
@@ -613,7 +695,10 @@ def _narrow_down(evidence: Evidence, low: int, high: int, rejected: int) -> Prob
     if fit and fit.step < LEAST_STEP * fit.possible_noise:
         if len(testable) == 2:  # It can be nowhere else.
             place = f"{problem.short_hash(bad)} is the only other build"
-        least, noise = math.expm1(LEAST_STEP * fit.possible_noise), f"{fit.possible_noise:.1%} on their own"
+        least, noise = (
+            math.expm1(LEAST_STEP * fit.possible_noise),
+            f"{fit.possible_noise:.1%} on their own",
+        )
         why = f"a step of {math.expm1(fit.step):+.1%} is too small to blame a commit"
         why = f"{why}: builds of one source differ by up to {noise}, so it takes {least:+.1%}; {place}"
         return SearchEnd("inconclusive", why)
@@ -646,7 +731,11 @@ def _conclude(evidence: Evidence, end: SearchEnd) -> SearchEnd:
         size += f", evidence {culprit.evidence:,.0f} to 1"
         first, last = (problem.commits[index][:12] for index in (culprit.first, culprit.last))
         if culprit.first == culprit.last:
-            subject = "the checkout with its uncommitted changes" if first == UNCOMMITTED else f"commit {first}"
+            subject = (
+                "the checkout with its uncommitted changes"
+                if first == UNCOMMITTED
+                else f"commit {first}"
+            )
             sentences.append(f"{subject}: {size}")
             continue
         positions = range(problem.positions[culprit.first], problem.positions[culprit.last])

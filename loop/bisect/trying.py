@@ -31,14 +31,22 @@ from loop.model.measurement import Build, VariantChecks
 from loop.model.target import CAbiVariant, PythonVariant, Target, Workload
 from loop.model.workloads import count_operations
 from loop.repository import worktree
-from loop.repository.worktree import MissingSubmodule, Worktree, changed_lines, git, require_repository
+from loop.repository.worktree import (
+    MissingSubmodule,
+    Worktree,
+    changed_lines,
+    git,
+    require_repository,
+)
 from loop.timing import samples, schedule, verdicts
 from loop.timing.samples import Limits
 from loop.workers.bench import Bench, Side
 from loop.workers.program import WorkerLost
 
 BUILD_LIMIT_S = 600.0
-MOST_NAMED_FILES = 4  # Most files with uncommitted changes that a message names; it counts the others.
+MOST_NAMED_FILES = (
+    4  # Most files with uncommitted changes that a message names; it counts the others.
+)
 
 
 class Untestable(Exception):
@@ -68,7 +76,10 @@ def read_commits(folder: Path, good: str, bad: str | None) -> CommitLine:
     if not good:
         raise UsageError("no good revision to begin from", hint="loop bisect --good REV")
     top = require_repository(folder)
-    good_commit, bad_commit = worktree.resolve_revision(top, good), worktree.resolve_revision(top, bad or "HEAD")
+    good_commit, bad_commit = (
+        worktree.resolve_revision(top, good),
+        worktree.resolve_revision(top, bad or "HEAD"),
+    )
     uncommitted = changed_lines(folder, bad_commit) if bad is None else {}
     commits: Sequence[Candidate] = ()
     if good_commit != bad_commit or not uncommitted:  # Raises if they are equal: nothing to search.
@@ -149,14 +160,20 @@ class Builder:
         if needs_compiler and not build.find_build(self.variant, needs_compiler, folder, **places):
             raise Untestable("it was not built yet")
         try:
-            return (yield from build.build(self.variant, variant, folder, limit_s=BUILD_LIMIT_S, **places))
+            return (
+                yield from build.build(
+                    self.variant, variant, folder, limit_s=BUILD_LIMIT_S, **places
+                )
+            )
         except BuildFailed as failure:
             both = (variant, self._variant_in(bench.folder)) if failure.no_compiler else ()
             compilers = [each.build.compiler for each in both if isinstance(each, CAbiVariant)]
             # Another missing compiler than today's concerns this commit alone.
             if len(compilers) == 2 and compilers[0] == compilers[1]:
                 raise WorkFailed(failure.message, failure.hint) from failure
-            raise Untestable(f"does not build: {failure.message}{f'; {warning}' if warning else ''}") from failure
+            raise Untestable(
+                f"does not build: {failure.message}{f'; {warning}' if warning else ''}"
+            ) from failure
 
     def _variant_in(self, folder: Path) -> Buildable:
         """The variant as the manifest in this folder defines it. Raises Untestable without one to build."""
@@ -165,7 +182,9 @@ class Builder:
         try:
             target = read_file(folder / MANIFEST, Target).value
         except LoopError as error:
-            raise Untestable(f"its {MANIFEST} cannot be read: {error.message.splitlines()[0]}") from error
+            raise Untestable(
+                f"its {MANIFEST} cannot be read: {error.message.splitlines()[0]}"
+            ) from error
         variant, device = target.variants.get(self.variant), self.bench.device
         if self.emulated and self.variant in target.emulated_variants:
             return target.emulated_variant(self.variant)
@@ -232,7 +251,9 @@ class ProbeMemory:
         """Save one more probe at once. Raises LoopError if the file cannot be written."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         lines = self.path.read_bytes().splitlines() if self.path.exists() else []
-        new_line = sums.with_checksum(to_json({"format": 1, **dict(probe)}, indent=None)).strip().encode()
+        new_line = (
+            sums.with_checksum(to_json({"format": 1, **dict(probe)}, indent=None)).strip().encode()
+        )
         lines = [*(line for line in lines if line != END), new_line, END]
         write_atomic(self.path, b"".join(line + b"\n" for line in lines))
 
@@ -284,7 +305,9 @@ class KernelProbe(Prober):
 
     builder: Builder
 
-    def __init__(self, metric: Metric, builder: Builder, workloads: Sequence[Workload], seed: int) -> None:
+    def __init__(
+        self, metric: Metric, builder: Builder, workloads: Sequence[Workload], seed: int
+    ) -> None:
         self.metric, self.builder, self.bench = metric, builder, builder.bench
         self.workloads, self.seed = workloads, seed
         self.checks_by_build: dict[str, VariantChecks] = {}  # Build id to its checks.
@@ -312,11 +335,18 @@ class KernelProbe(Prober):
         """Build a candidate, to be verified or timed as `name`. Raises Untestable if it does not build."""
         builder = self.builder
         build = yield from builder.build(candidate)
-        return replace(self.bench.make_side(builder.variant, build, emulated=builder.emulated), name=name)
+        return replace(
+            self.bench.make_side(builder.variant, build, emulated=builder.emulated), name=name
+        )
 
-    def verify_side(self, side: Side, seed: int, *, stop_at_failure: bool = True) -> Waiting[VariantChecks]:
+    def verify_side(
+        self, side: Side, seed: int, *, stop_at_failure: bool = True
+    ) -> Waiting[VariantChecks]:
         """Verify a side by today's gate. `seed`: added to the workloads' seeds, for other values."""
-        seeded = [workload.model_copy(update={"seed": workload.seed + seed}) for workload in self.workloads]
+        seeded = [
+            workload.model_copy(update={"seed": workload.seed + seed})
+            for workload in self.workloads
+        ]
         job = Job(side, seeded, layouts=self.metric == "correctness", fail_fast=stop_at_failure)
         (checks,) = yield from verify(self.bench, [job])
         self.checks_made += len(checks.checks)
@@ -328,10 +358,14 @@ class KernelProbe(Prober):
         wrong. Raises Untestable if a timed kernel is wrong, a worker is lost, or no workload is taken."""
         if self.metric == "latency":
             self.seed += 1
-            log_ratios = yield from self.time_pairs(candidate, against, Limits(count, math.inf, self.seed))
+            log_ratios = yield from self.time_pairs(
+                candidate, against, Limits(count, math.inf, self.seed)
+            )
             return tuple(map(fmean, zip(*log_ratios.values(), strict=False)))
         side, values = (yield from self.build_side(CANDIDATE_SIDE, candidate)), list[float]()
-        used_count = sum(len(p.values) for p in self.memory.probes() if p.commit == candidate.commit)
+        used_count = sum(
+            len(p.values) for p in self.memory.probes() if p.commit == candidate.commit
+        )
         for seed in range(used_count, used_count + count):
             try:
                 checks = yield from self.verify_side(side, seed)
@@ -357,7 +391,9 @@ class KernelProbe(Prober):
         }
         is_saved = all(log_ratios.get(workload.name) for workload in self.workloads)
         if bad.commit == UNCOMMITTED or not is_saved:
-            log_ratios = yield from self.time_pairs(bad, good, Limits(GATE_BLOCKS, GATE_LIMIT_S, self.seed))
+            log_ratios = yield from self.time_pairs(
+                bad, good, Limits(GATE_BLOCKS, GATE_LIMIT_S, self.seed)
+            )
             for name, values in log_ratios.items():
                 memory.append(_gate_probe(line, name, values, workload=name))
         chosen_names = choose_slower_workloads(log_ratios)
@@ -377,7 +413,9 @@ class KernelProbe(Prober):
         while passes == 0 or (passes < PASSES and time.monotonic() < deadline):
             # The first pass checks all workloads, to know all that fail.
             checks = yield from self.verify_side(side, passes, stop_at_failure=passes > 0)
-            failing = {check.workload.name: check.workload for check in checks.checks if not check.passed}
+            failing = {
+                check.workload.name: check.workload for check in checks.checks if not check.passed
+            }
             if failing:
                 size = partial(count_operations, self.bench.target)
                 self.workloads = sorted(failing.values(), key=size)[:MOST_FAILING_WORKLOADS]
@@ -393,7 +431,9 @@ class KernelProbe(Prober):
         bad_end = f"the bad end ({line.commits[-1].short_commit})"
         return SearchEnd("no_regression", f"not reproduced: {bad_end} is {why}")
 
-    def time_pairs(self, candidate: Candidate, against: Candidate, limits: Limits) -> Waiting[LogRatios]:
+    def time_pairs(
+        self, candidate: Candidate, against: Candidate, limits: Limits
+    ) -> Waiting[LogRatios]:
         """Time a candidate in turns with another, after its build was verified once. Returns by workload the log
         ratios, above 0 if the candidate is slower. Raises Untestable if it is wrong or either cannot be timed."""
         side = yield from self.build_side(CANDIDATE_SIDE, candidate)
@@ -412,8 +452,14 @@ class KernelProbe(Prober):
         if timings.wrong_outputs:
             side_name, check = timings.wrong_outputs[0]
             raise Untestable(f"{side_name} gave a wrong answer while it was timed: {check.message}")
-        sides_of_ratio = CANDIDATE_SIDE, REFERENCE_SIDE  # The inverse of the gate's: above 0 is slower.
-        return {w.name: samples.log_ratios(timings.segments_of(w.name), *sides_of_ratio) for w in self.workloads}
+        sides_of_ratio = (
+            CANDIDATE_SIDE,
+            REFERENCE_SIDE,
+        )  # The inverse of the gate's: above 0 is slower.
+        return {
+            w.name: samples.log_ratios(timings.segments_of(w.name), *sides_of_ratio)
+            for w in self.workloads
+        }
 
 
 def choose_slower_workloads(log_ratios: LogRatios) -> tuple[str, ...]:
@@ -478,10 +524,14 @@ class CommandProbe(Prober):
             problem = f"at the good end, {good.short_commit}"
             if completed.code in (NOT_RUN, NOT_FOUND):
                 reason = f"exit {completed.code}{_last_error_line(completed)}"
-                raise WorkFailed(f"the command cannot be run {problem}: {reason}", hint=f"try it {by_hand}")
+                raise WorkFailed(
+                    f"the command cannot be run {problem}: {reason}", hint=f"try it {by_hand}"
+                )
             if completed.timed_out:
                 why = f"the command did not end {problem}: killed after {self.limit_s:g} s"
-                raise WorkFailed(why, hint=f"--probe-limit-s SECONDS, if it takes longer; {by_hand}")
+                raise WorkFailed(
+                    why, hint=f"--probe-limit-s SECONDS, if it takes longer; {by_hand}"
+                )
         return None
 
     def observe(self, candidate: Candidate, count: int, against: Candidate) -> Observing:
@@ -493,7 +543,9 @@ class CommandProbe(Prober):
                 advice = "`timeout S COMMAND` makes that bad"
                 raise Untestable(f"the command hangs: killed after {self.limit_s:g} s ({advice})")
             if completed.code == SKIP:
-                raise Untestable(f"exit {SKIP}: the command cannot judge it{_last_error_line(completed)}")
+                raise Untestable(
+                    f"exit {SKIP}: the command cannot judge it{_last_error_line(completed)}"
+                )
             values.append(float(completed.code == 0))
         return tuple(values)
 

@@ -27,7 +27,9 @@ LEAVE, PREPARE, RUN, FINISH, COPY_RESULTS = range(5)
 """Orders: stop obeying; prepare calls; run them; finish results on the device; copy into slots."""
 
 
-def obey(memory: mmap.mmap, bell: int | None, stage: Stage, input_count: int, order_number: int) -> None:
+def obey(
+    memory: mmap.mmap, bell: int | None, stage: Stage, input_count: int, order_number: int
+) -> None:
     """Carry out the judge's orders in the worker, until the order LEAVE. An exception of a call
     passes through; its order is not reported as done. The judge writes kind and arguments of an
     order to control words in `memory`, and last a new number to the word ORDER. `order_number`:
@@ -48,7 +50,9 @@ def obey(memory: mmap.mmap, bell: int | None, stage: Stage, input_count: int, or
                 control_words[WORKER_NS] = stage.run(control_words[CALL_COUNT])
             elif kind == PREPARE:
                 rotations = control_words[ROTATIONS : ROTATIONS + input_count].tolist()
-                begins = [WINDOW_OFFSETS + n * input_count for n in range(control_words[CALL_COUNT])]
+                begins = [
+                    WINDOW_OFFSETS + n * input_count for n in range(control_words[CALL_COUNT])
+                ]
                 windows = [control_words[begin : begin + input_count].tolist() for begin in begins]
                 stage.prepare_calls(windows, rotations)
                 control_words[GRAPH_NODES] = stage.graph_nodes
@@ -77,7 +81,9 @@ class Pool:
 
     def write_rotated(self, memory: mmap.mmap, rotation_bytes: int) -> None:
         """Write the values rotated by so many bytes: each address gets another value than the last time."""
-        self.current_values = memoryview(self._doubled_values)[rotation_bytes:][: self.tensor.pool_nbytes]
+        self.current_values = memoryview(self._doubled_values)[rotation_bytes:][
+            : self.tensor.pool_nbytes
+        ]
         memory[self.offset : self.end] = self.current_values
 
 
@@ -87,7 +93,9 @@ class Arena:
     def __init__(self) -> None:
         self.file_descriptor = os.memfd_create("loop-arena", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         """Anonymous file, which the worker inherits. It cannot shrink: a read past its end would end the judge."""
-        fcntl.fcntl(self.file_descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL)
+        fcntl.fcntl(
+            self.file_descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
+        )
         self.pools: list[Pool] = []
         self.output_offsets: list[int] = []  # First byte of each call's output.
         self.output_bytes = 0
@@ -109,7 +117,9 @@ class Arena:
         input_offsets, output_offsets, size = place_tensors(call, calls)
         self.free_tensors(size)
         self.output_offsets = output_offsets
-        self.pools = [Pool(*pool) for pool in zip(call.inputs, doubled_values, input_offsets, strict=True)]
+        self.pools = [
+            Pool(*pool) for pool in zip(call.inputs, doubled_values, input_offsets, strict=True)
+        ]
         for pool in self.pools:
             pool.write_rotated(self.memory, rotation_bytes=0)
 
@@ -141,7 +151,9 @@ class Arena:
         original = self.memory[begin : begin + itemsize]
         self._changed_elements.append((begin, original))
         if flipped_bits:
-            changed = (int.from_bytes(original, "little") ^ flipped_bits).to_bytes(itemsize, "little")
+            changed = (int.from_bytes(original, "little") ^ flipped_bits).to_bytes(
+                itemsize, "little"
+            )
         self.memory[begin : begin + itemsize] = changed
 
     def flip_last_bits(self) -> None:
@@ -161,7 +173,9 @@ class Arena:
 
     def read_output_bytes(self, call_number: int, positions: Sequence[int]) -> bytes:
         """Read single bytes of a call's output. `positions`: counted from its first byte."""
-        return bytes(self.memory[self.output_offsets[call_number] + position] for position in positions)
+        return bytes(
+            self.memory[self.output_offsets[call_number] + position] for position in positions
+        )
 
     def read_output(self, call_number: int) -> bytes:
         """Read all bytes of a call's output."""
@@ -175,10 +189,14 @@ class Arena:
 
     def changed_inputs(self) -> list[str]:
         """Names of inputs that differ from the judge's values, except those a call may update."""
-        read_only = [pool for number, pool in enumerate(self.pools) if number not in self.updated_inputs]
+        read_only = [
+            pool for number, pool in enumerate(self.pools) if number not in self.updated_inputs
+        ]
         changed = []
         for pool in read_only:
-            if self.memory[pool.offset : pool.end] != bytes(pool.current_values):  # A view compares slowly.
+            if self.memory[pool.offset : pool.end] != bytes(
+                pool.current_values
+            ):  # A view compares slowly.
                 changed.append(pool.tensor.name)
         return changed
 

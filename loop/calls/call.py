@@ -86,17 +86,23 @@ def gather(memory: bytes, shape: tuple[int, ...], strides: tuple[int, ...], item
     return data
 
 
-def _view(memory: bytes | bytearray, shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> Any:
+def _view(
+    memory: bytes | bytearray, shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int
+) -> Any:
     """NumPy's view of the elements that lie strided in `memory`."""
     import numpy  # Imported late: only checks of layouts need it.
 
-    return numpy.ndarray(shape, f"u{itemsize}", memory, strides=[stride * itemsize for stride in strides])
+    return numpy.ndarray(
+        shape, f"u{itemsize}", memory, strides=[stride * itemsize for stride in strides]
+    )
 
 
 class Refused(Exception):
     """The variant cannot make this call, or made it wrongly: a finding, not a bug of `loop`."""
 
-    def __init__(self, message: str, cause: Cause = "unusable", code: str = "", seed: int | None = None) -> None:
+    def __init__(
+        self, message: str, cause: Cause = "unusable", code: str = "", seed: int | None = None
+    ) -> None:
         """`cause`: why, in a word for the report. `code`: the variant's error number, as text;
         empty: none. `seed`: emulator seed that reproduces the fault; None: no emulator, or no fault."""
         super().__init__(message)
@@ -254,7 +260,9 @@ class CommandTerms(Plain):
 Terms = LibraryTerms | FunctionTerms | CommandTerms
 
 
-def place_outputs(outputs: Sequence[TensorFile], path: str) -> tuple[TensorFile, tuple[TensorFile, ...]]:
+def place_outputs(
+    outputs: Sequence[TensorFile], path: str
+) -> tuple[TensorFile, tuple[TensorFile, ...]]:
     """Place outputs in one block of bytes in the file `path`. Returns the block, and the outputs with
     their offsets in bytes; a gap after each takes small stray writes. A single output that is no
     input changed in place needs no block: then returns it, and no parts."""

@@ -192,8 +192,12 @@ def split_structure(structure: Any) -> SplitStructure:
     try:
         pickler.dump(structure)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
-        raise Refused(f"cannot pass {type(structure).__name__} to another process: {error}") from error
-    names = [name_by_id.get(identity, f"tensor {n}") for identity, (n, _) in pickler.tensors.items()]
+        raise Refused(
+            f"cannot pass {type(structure).__name__} to another process: {error}"
+        ) from error
+    names = [
+        name_by_id.get(identity, f"tensor {n}") for identity, (n, _) in pickler.tensors.items()
+    ]
     tensors = [tensor.detach() for _, tensor in pickler.tensors.values()]
     return SplitStructure(file.getvalue(), tuple(names), tuple(tensors))
 
@@ -230,7 +234,9 @@ def outputs_by_path(result: Any) -> dict[str, Any]:
     outputs = dict(_named_values(result))
     for path, value in outputs.items():
         if isinstance(value, bool | int | float):
-            outputs[path] = torch.tensor(value, dtype=torch.float64 if isinstance(value, float) else None)
+            outputs[path] = torch.tensor(
+                value, dtype=torch.float64 if isinstance(value, float) else None
+            )
     return outputs
 
 
@@ -252,7 +258,9 @@ class Callee:
         self.skeleton = base64.b64decode(call.structure)
         if terms.is_class:
             self.function = make_instance(function, arguments, call.seed)
-        self.module = self.function.to(device) if isinstance(self.function, torch.nn.Module) else None
+        self.module = (
+            self.function.to(device) if isinstance(self.function, torch.nn.Module) else None
+        )
         first_state = self._read_state() if watches_state else {}
         self.first_state = {name: tensor.clone() for name, tensor in first_state.items()}
         """Copies of the module's tensors by name."""
@@ -274,7 +282,9 @@ class Callee:
             return []
         earlier, current = self.first_state, self._read_state()
         changed = earlier.keys() ^ current.keys()
-        changed |= {name for name in earlier.keys() - changed if not same_bits(earlier[name], current[name])}
+        changed |= {
+            name for name in earlier.keys() - changed if not same_bits(earlier[name], current[name])
+        }
         return [f"state {name}" for name in sorted(changed)]
 
     def bind(self, tensors: Sequence[Tensor], outputs: Sequence[Tensor] = ()) -> "partial[Any]":
@@ -284,7 +294,9 @@ class Callee:
         if self.skeleton:
             positional, keywords = rebuild_structure(self.skeleton, tensors)
         if keywords and outputs:  # If inputs are passed by name, so are outputs.
-            keywords |= zip((output.name for output in self.call.separate_outputs), outputs, strict=True)
+            keywords |= zip(
+                (output.name for output in self.call.separate_outputs), outputs, strict=True
+            )
             outputs = ()
         return partial(self.function, *positional, *outputs, **keywords, **self.call.attributes)
 
@@ -297,7 +309,9 @@ class Callee:
             tensors = [result]
         if len(tensors) != len(expected):
             names = ", ".join(output.name for output in expected) or "nothing"
-            raise Refused(f"wrong result: expected {names}, got {len(tensors)} tensors", "wrong result")
+            raise Refused(
+                f"wrong result: expected {names}, got {len(tensors)} tensors", "wrong result"
+            )
         for output, tensor in zip(expected, tensors, strict=True):
             name = output.name if self.call.several_outputs else ""
             check_result(tensor, output.shape, TORCH_DTYPES[output.dtype], name)
@@ -309,9 +323,13 @@ def check_result(result: Any, shape: tuple[int, ...], dtype: torch.dtype, name: 
     of = f" of {name}" if name else ""
     if type(result) is not Tensor:
         actual = type(result).__name__
-        raise Refused(f"wrong result{of}: expected a plain torch.Tensor, got {actual}", "wrong result")
+        raise Refused(
+            f"wrong result{of}: expected a plain torch.Tensor, got {actual}", "wrong result"
+        )
     if tuple(result.shape) != shape:
-        raise Refused(f"wrong shape{of}: expected {list(shape)}, got {list(result.shape)}", "wrong result")
+        raise Refused(
+            f"wrong shape{of}: expected {list(shape)}, got {list(result.shape)}", "wrong result"
+        )
     if result.dtype != dtype:
         raise Refused(f"wrong type{of}: expected {dtype}, got {result.dtype}", "wrong result")
 

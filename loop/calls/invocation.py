@@ -114,7 +114,9 @@ class Delays(NamedTuple):
         """Seconds of waiting that lengthened the timed sample. `is_core_shared`: judge and worker share a
         core. Then the judge's wait while the worker runs is no delay."""
         longest_run_s = max(run_s for run_s, _ in self.threads) if is_core_shared else 0.0
-        return sum(wait_s for _, wait_s in self.threads) + max(0.0, self.judge_wait_s - longest_run_s)
+        return sum(wait_s for _, wait_s in self.threads) + max(
+            0.0, self.judge_wait_s - longest_run_s
+        )
 
     def busy_threads(self, least_s: float) -> int:
         """Number of the worker's threads that ran, or waited to run, for more than `least_s`."""
@@ -138,7 +140,10 @@ class DelayReader:
     def read(self) -> list[tuple[float, ...]]:
         """Seconds that each thread ran and waited so far; empty if the system does not report them."""
         try:
-            return [tuple(int(word) / 1e9 for word in os.pread(file, 64, 0).split()[:2]) for file in self._files]
+            return [
+                tuple(int(word) / 1e9 for word in os.pread(file, 64, 0).split()[:2])
+                for file in self._files
+            ]
         except OSError:
             return []
 
@@ -146,7 +151,9 @@ class DelayReader:
         """The delays since `start`, a result of `read`; None if the system does not report them."""
         try:
             pairs = [*zip(start, self.read(), strict=True)]
-            threads = [(end_run - run, end_wait - wait) for (run, wait), (end_run, end_wait) in pairs]
+            threads = [
+                (end_run - run, end_wait - wait) for (run, wait), (end_run, end_wait) in pairs
+            ]
         except ValueError:  # It is not read at one end, or not in two numbers.
             return None
         return Delays(threads[0][1], tuple(threads[1:])) if len(threads) > 1 else None
@@ -175,7 +182,9 @@ class Prepared(ABC):
         self._intact_inputs = set[int]()
         """Numbers of inputs that hold their known values: a check found them unchanged."""
 
-    def allocate_tensors(self, allocate: Allocate, layout: str, outputs: Sequence[TensorFile]) -> None:
+    def allocate_tensors(
+        self, allocate: Allocate, layout: str, outputs: Sequence[TensorFile]
+    ) -> None:
         """Allocate and fill memory for the inputs, and for these outputs: those that are passed."""
         self.layout, input_count = layout, len(self.call.inputs)
         for number, tensor in enumerate((*self.call.inputs, *outputs)):
@@ -212,7 +221,9 @@ class Prepared(ABC):
         self.wait_for_all()
         late_s = perf_counter() - begin_s
         if late_s > LATE_S:
-            message = f"work went on for {late_s * 1e3:.0f} ms on another stream after its own was done"
+            message = (
+                f"work went on for {late_s * 1e3:.0f} ms on another stream after its own was done"
+            )
             raise Refused(message, "left work")
         return bytes(block)
 
@@ -327,7 +338,9 @@ class Stage:
         """Copy the result of each call to where the judge reads it."""
 
 
-CONTROL_BYTES = 1 << 16  # Words of the judge's orders, at the beginning of shared memory (see `arena`).
+CONTROL_BYTES = (
+    1 << 16
+)  # Words of the judge's orders, at the beginning of shared memory (see `arena`).
 WARMED_BYTES = 32 << 20  # Larger tensors are not brought into caches before timing.
 GAP_BYTES = 4096  # Least gap between tensors: a small out-of-bounds write damages no other tensor.
 ALIGNMENT = 256
@@ -360,7 +373,10 @@ class Places:
     def renew(self, call_count: int, rotations: Sequence[int]) -> None:
         """Make the tensors ready for so many timed calls. `rotations`: bytes to rotate each input, on a GPU. On
         the host, bring them into this core's caches if they fit: the judge wrote them on another core."""
-        input_bytes, output_bytes = [part.pool_nbytes for part in self.call.inputs], self.call.output.nbytes
+        input_bytes, output_bytes = (
+            [part.pool_nbytes for part in self.call.inputs],
+            self.call.output.nbytes,
+        )
         if sum(input_bytes) + call_count * output_bytes > WARMED_BYTES:
             return
         scratch = ctypes.create_string_buffer(max([*input_bytes, output_bytes, 1]))

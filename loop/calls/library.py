@@ -11,7 +11,16 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from loop.calls.call import DTYPE_NUMBERS, Call, LibraryTerms, LoopTensor, Refused
-from loop.calls.invocation import Allocate, HostStage, Places, Prepared, Run, Stage, TimedCalls, Windows
+from loop.calls.invocation import (
+    Allocate,
+    HostStage,
+    Places,
+    Prepared,
+    Run,
+    Stage,
+    TimedCalls,
+    Windows,
+)
 from loop.calls.memory import Buffer
 
 if TYPE_CHECKING:
@@ -31,14 +40,18 @@ class Compiled:
         check_build_id(self.library, terms.build_id)
         for name in (terms.entry, "loop_error"):
             if not hasattr(self.library, name):
-                raise Refused(f"the library exports no `{name}`: declare it with LOOP_EXPORT from loop_kernel.h")
+                raise Refused(
+                    f"the library exports no `{name}`: declare it with LOOP_EXPORT from loop_kernel.h"
+                )
         tensors = ctypes.POINTER(LoopTensor)
         self.entry, self.error_message = getattr(self.library, terms.entry), self.library.loop_error
         self.entry.argtypes = [tensors, tensors, ctypes.POINTER(ctypes.c_double), ctypes.c_void_p]
         self.entry.restype = ctypes.c_int
         self.error_message.argtypes, self.error_message.restype = [ctypes.c_int], ctypes.c_char_p
 
-    def prepare(self, call: Call, layout: str = "contiguous", *, has_zones: bool = True) -> "CompiledCall":
+    def prepare(
+        self, call: Call, layout: str = "contiguous", *, has_zones: bool = True
+    ) -> "CompiledCall":
         """As in `Loaded`. `has_zones`: False for sanitizers, which see stray accesses on a GPU if each tensor
         is an allocation."""
         return CompiledCall(self.invoke, call, layout)
@@ -51,7 +64,9 @@ class Compiled:
         host). Raises Refused with the library's message if it returns an error."""
         if error := self.entry(inputs, output, numbers, stream):
             message, seed = (self.error_message(error) or b"").decode(errors="replace"), None
-            if hasattr(self.library, "loop_fault_seed"):  # Emulated: seed of the last fault; 0: none.
+            if hasattr(
+                self.library, "loop_fault_seed"
+            ):  # Emulated: seed of the last fault; 0: none.
                 self.library.loop_fault_seed.restype = ctypes.c_uint64
                 seed = self.library.loop_fault_seed() or None
             raise Refused(f"error {error}: {message}", "declined", f"error {error}", seed)
@@ -81,12 +96,16 @@ def bind_entry(
     """The C call on tensors at these addresses. Its first argument is the C array of the inputs. `invoke`:
     `Compiled.invoke`. `stream`: CUDA stream for the entry; None on the host."""
     sides = (call.inputs, inputs, layout), (call.separate_outputs, outputs, "contiguous")
-    c_arrays: list[Any] = []  # One of inputs and one of outputs; of one empty element if there are none.
+    c_arrays: list[
+        Any
+    ] = []  # One of inputs and one of outputs; of one empty element if there are none.
     for tensors, addresses, side_layout in sides:
         structs = []
         for tensor, address in zip(tensors, addresses, strict=True):
             dtype, rank = DTYPE_NUMBERS[tensor.dtype], len(tensor.shape)
-            structs.append(LoopTensor(address, dtype, rank, tensor.shape, tensor.strides(side_layout)))
+            structs.append(
+                LoopTensor(address, dtype, rank, tensor.shape, tensor.strides(side_layout))
+            )
         c_arrays.append((LoopTensor * max(len(structs), 1))(*structs))
     numbers = [math.nan if number is None else number for number in call.numbers]
     c_numbers = (ctypes.c_double * max(len(numbers), 1))(*numbers)
@@ -140,11 +159,15 @@ class LibraryCalls(TimedCalls):
         inputs = self.places.input_addresses
         for address in self.places.output_addresses[len(self._runs) : len(windows)]:
             outputs = [address + part.offset for part in self.call.separate_outputs]
-            self._runs.append(bind_entry(self.invoke, self.call, inputs, outputs, stream=self.places.stream))
+            self._runs.append(
+                bind_entry(self.invoke, self.call, inputs, outputs, stream=self.places.stream)
+            )
             self._inputs.append([*self._runs[-1].args[0]])
         item_sizes = (tensor.itemsize for tensor in self.call.inputs)
         first_windows = [*zip(inputs, item_sizes, strict=True)]
         for tensors, window in zip(self._inputs, windows, strict=False):
-            for tensor, (address, itemsize), first_element in zip(tensors, first_windows, window, strict=False):
+            for tensor, (address, itemsize), first_element in zip(
+                tensors, first_windows, window, strict=False
+            ):
                 tensor.data = address + first_element * itemsize
         return self._runs[: len(windows)]

@@ -16,7 +16,14 @@ from typing import Any, NamedTuple
 from loop.calls.call import PAGE, POISON
 from loop.model.dtypes import ITEM_SIZES
 
-OWN_VALUES, NAN, LARGEST, LOWEST, NEAR_ZERO, MIXED = "values", "nan", "high", "low", "small", "mixed"
+OWN_VALUES, NAN, LARGEST, LOWEST, NEAR_ZERO, MIXED = (
+    "values",
+    "nan",
+    "high",
+    "low",
+    "small",
+    "mixed",
+)
 KINDS = (OWN_VALUES, NAN, LARGEST, LOWEST, NEAR_ZERO)
 """Guard contents: like the tensor's own values; NaN; largest positive; largest negative; zeros and
 denormals. A single kind can hide a read: a maximum ignores NaN, a range check ignores large
@@ -73,7 +80,10 @@ def _random_and_fixed_bits(dtype: str, kind: str, tensor_tops: tuple[int, ...]) 
         MIXED: (*tensor_tops, *(largest_positive, largest_negative) * len(tensor_tops)),
     }
     mantissa = (1 << mantissa_bits - is_signaling) - 1
-    masks, tops = cycle([0, mantissa] if kind == NEAR_ZERO else [mantissa]), cycle(tops_by_kind[kind])
+    masks, tops = (
+        cycle([0, mantissa] if kind == NEAR_ZERO else [mantissa]),
+        cycle(tops_by_kind[kind]),
+    )
     random_mask = fixed = 0
     for position in range(0, PERIOD * 8 * itemsize, 8 * itemsize):
         random_mask |= next(masks) << position
@@ -130,7 +140,9 @@ class Memory(ABC):
     def guard_contents(self, guard: Guard, size: int) -> bytes:
         """The first `size` bytes of a guard's contents: PERIOD random elements, repeated."""
         source = random.Random(guard.seed)
-        random_mask, fixed = _random_and_fixed_bits(self.dtype, guard.kind, self._signs_and_exponents)
+        random_mask, fixed = _random_and_fixed_bits(
+            self.dtype, guard.kind, self._signs_and_exponents
+        )
         bits = source.getrandbits(PERIOD * 8 * self.itemsize) & random_mask | fixed
         period = bits.to_bytes(PERIOD * self.itemsize, "little")
         begin = source.randrange(PERIOD) * self.itemsize
@@ -139,7 +151,12 @@ class Memory(ABC):
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
         """The tensor's bytes in NVIDIA's array interface, which `torch.as_tensor` reads."""
-        return {"shape": (self.nbytes,), "typestr": "|u1", "data": (self.address, False), "version": 3}
+        return {
+            "shape": (self.nbytes,),
+            "typestr": "|u1",
+            "data": (self.address, False),
+            "version": 3,
+        }
 
     def read_tensor(self) -> bytes:
         """The tensor's bytes."""
@@ -152,14 +169,18 @@ class Memory(ABC):
 
     def poison(self, guard: Guard | None = None) -> None:
         """Fill the tensor with NaN (all bytes POISON), or with a guard's contents."""
-        self.write(0, self.guard_contents(guard, self.nbytes) if guard else bytes([POISON]) * self.nbytes)
+        self.write(
+            0, self.guard_contents(guard, self.nbytes) if guard else bytes([POISON]) * self.nbytes
+        )
 
     def write_guard(self, guard: Guard) -> None:
         """Write a guard's contents to both zones."""
         before_bytes, after_bytes = map(len, self.zones)
         # Skip a part of an element, so that the second zone begins with a whole one.
         skipped_bytes = -before_bytes % self.itemsize
-        data = self.guard_contents(guard, skipped_bytes + before_bytes + after_bytes)[skipped_bytes:]
+        data = self.guard_contents(guard, skipped_bytes + before_bytes + after_bytes)[
+            skipped_bytes:
+        ]
         self.zones = data[:before_bytes], data[before_bytes:]
         self.write(-before_bytes, self.zones[0])
         self.write(self.nbytes, self.zones[1])
@@ -175,7 +196,9 @@ class Memory(ABC):
         zone_before, zone_after = self.zones
         if positions := differing_positions(self.read(self.nbytes, len(zone_after)), zone_after):
             place = f"after its end, the first at element +{positions[0] // self.itemsize}"
-        elif positions := differing_positions(self.read(-len(zone_before), len(zone_before)), zone_before):
+        elif positions := differing_positions(
+            self.read(-len(zone_before), len(zone_before)), zone_before
+        ):
             nearest = (positions[-1] - len(zone_before)) // self.itemsize
             place = f"before its beginning, the nearest at element {nearest}"
         else:
@@ -200,7 +223,11 @@ class Buffer(Memory):
     ALIGNMENT = 64
 
     def __init__(
-        self, nbytes: int, misalignment_bytes: int = 0, dtype: str = "float32", zone_bytes: int = PAGE
+        self,
+        nbytes: int,
+        misalignment_bytes: int = 0,
+        dtype: str = "float32",
+        zone_bytes: int = PAGE,
     ) -> None:
         """`misalignment_bytes`: from a 64-byte boundary. `zone_bytes`: of each zone, whole pages."""
         self._misalignment_bytes, self._zone_bytes = misalignment_bytes, zone_bytes
@@ -209,7 +236,9 @@ class Buffer(Memory):
         self._first_page = self.FAR_BYTES + zone_bytes
         self._zone_starts = self.FAR_BYTES, self._first_page + self._pages_bytes
         zones_end = self._zone_starts[1] + zone_bytes
-        self._memory = mmap.mmap(-1, zones_end + self.FAR_BYTES, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        self._memory = mmap.mmap(
+            -1, zones_end + self.FAR_BYTES, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+        )
         self._base = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
         self.address_range = (self._base, self._base + zones_end + self.FAR_BYTES)
         self._set_access((0, zones_end), self.FAR_BYTES, allowed=False)
@@ -217,7 +246,9 @@ class Buffer(Memory):
         spare_bytes = self._pages_bytes - nbytes - misalignment_bytes
         self._end_offset = spare_bytes // self.ALIGNMENT * self.ALIGNMENT + misalignment_bytes
         spare_after_bytes = self._pages_bytes - self._end_offset - nbytes
-        super().__init__(nbytes, dtype, zone_bytes + self._end_offset, spare_after_bytes + zone_bytes)
+        super().__init__(
+            nbytes, dtype, zone_bytes + self._end_offset, spare_after_bytes + zone_bytes
+        )
         self._place(self._end_offset)
         self.write_guard(draw_guard(OWN_VALUES))
         self.poison()

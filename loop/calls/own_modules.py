@@ -23,7 +23,9 @@ def explain_shadowed_import(name: str) -> str:
     top_module = name.partition(".")[0]
     if name.endswith(".py") or top_module not in sys.modules:
         return ""
-    loaded_file = getattr(sys.modules[top_module], "__file__", None) or "a module that is built into Python"
+    loaded_file = (
+        getattr(sys.modules[top_module], "__file__", None) or "a module that is built into Python"
+    )
     if any(loaded_file.startswith(folder + os.sep) for folder in FOLDERS):
         return ""
     names = (f"{top_module}.py", f"{top_module}/__init__.py")

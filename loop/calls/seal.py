@@ -17,11 +17,42 @@ from types import FunctionType
 from typing import Any
 
 MODULES = (time, json, hashlib)
-BUILTINS = ("open", "bytes", "len", "range", "min", "max", "sum", "type", "isinstance", "float", "int")
+BUILTINS = (
+    "open",
+    "bytes",
+    "len",
+    "range",
+    "min",
+    "max",
+    "sum",
+    "type",
+    "isinstance",
+    "float",
+    "int",
+)
 OS = ("read", "write", "fdopen", "open", "close")
-TORCH: tuple[str, ...] = ("cuda.Event", "cuda.Event.record", "cuda.Event.elapsed_time", "cuda.CUDAGraph.replay")
-TORCH += ("cuda.synchronize", "cuda.current_stream", "Tensor.cpu", "Tensor.to", "Tensor.contiguous", "Tensor.view")
-TORCH += ("Tensor.numpy", "Tensor.copy_", "Tensor.as_strided", "frombuffer", "from_numpy", "as_tensor")
+TORCH: tuple[str, ...] = (
+    "cuda.Event",
+    "cuda.Event.record",
+    "cuda.Event.elapsed_time",
+    "cuda.CUDAGraph.replay",
+)
+TORCH += (
+    "cuda.synchronize",
+    "cuda.current_stream",
+    "Tensor.cpu",
+    "Tensor.to",
+    "Tensor.contiguous",
+    "Tensor.view",
+)
+TORCH += (
+    "Tensor.numpy",
+    "Tensor.copy_",
+    "Tensor.as_strided",
+    "frombuffer",
+    "from_numpy",
+    "as_tensor",
+)
 TORCH += ("set_num_threads",)
 OWN = ("loop.calls", "loop.workers", "loop.mistakes")
 """Packages of `loop` whose code runs in a worker."""
@@ -29,7 +60,9 @@ OWN = ("loop.calls", "loop.workers", "loop.mistakes")
 
 def _watched_functions() -> Iterator[tuple[str, Mapping[str, Any], str]]:
     """Yield (name for a message, namespace, key in it) for each function to watch."""
-    own_modules = [(name, module) for name, module in sorted(sys.modules.items()) if name.startswith(OWN)]
+    own_modules = [
+        (name, module) for name, module in sorted(sys.modules.items()) if name.startswith(OWN)
+    ]
     yield from ((f"module {name}", sys.modules, name) for name, _ in own_modules)
     yield from ((f"builtins.{name}", vars(builtins), name) for name in BUILTINS)
     yield from ((f"os.{name}", vars(os), name) for name in OS)
@@ -53,7 +86,9 @@ class Seal:
     """The watched functions as they were before a variant was loaded."""
 
     def __init__(self) -> None:
-        self._functions = [(name, space, key, space.get(key)) for name, space, key in _watched_functions()]
+        self._functions = [
+            (name, space, key, space.get(key)) for name, space, key in _watched_functions()
+        ]
         """The value is None for what a class of torch inherits: a replacement is added to the class."""
         self._codes = []
         """(name, function, its compiled code): code can be replaced within the same function."""
@@ -64,4 +99,6 @@ class Seal:
     def replaced_functions(self) -> list[str]:
         """Names of watched functions that were replaced since this seal; empty for none."""
         names = [name for name, space, key, value in self._functions if space.get(key) is not value]
-        return names + [name for name, function, code in self._codes if function.__code__ is not code]
+        return names + [
+            name for name, function, code in self._codes if function.__code__ is not code
+        ]

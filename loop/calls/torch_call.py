@@ -38,11 +38,15 @@ FACTORIES = {getattr(torch.ops.aten, name) for name in NAMES.split()}
 class TorchMemory(Memory):
     """Memory of one tensor, with a guard zone on either side in the same torch storage."""
 
-    def __init__(self, device: str, nbytes: int, misalignment_bytes: int, dtype: str, zone_bytes: int) -> None:
+    def __init__(
+        self, device: str, nbytes: int, misalignment_bytes: int, dtype: str, zone_bytes: int
+    ) -> None:
         """Allocate a tensor of `nbytes`, `misalignment_bytes` behind an aligned address, between zones."""
         self._begin = zone_bytes + misalignment_bytes
         super().__init__(nbytes, dtype, self._begin, zone_bytes)
-        self._block = torch.empty(self._begin + nbytes + zone_bytes, dtype=torch.uint8, device=device)
+        self._block = torch.empty(
+            self._begin + nbytes + zone_bytes, dtype=torch.uint8, device=device
+        )
         self.bytes_view = self._block[self._begin : self._begin + nbytes]
         self.address = self._block.data_ptr() + self._begin
         self._filled_bytes = self.bytes_view[:0]
@@ -76,7 +80,9 @@ class TorchMemory(Memory):
 def _bytes_tensor(data: bytes) -> Tensor:
     """View bytes as a uint8 tensor that must not be written to."""
     with warnings.catch_warnings(action="ignore"):  # Torch warns that the memory is read-only.
-        return torch.frombuffer(data, dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)
+        return (
+            torch.frombuffer(data, dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)
+        )
 
 
 class GuardedAllocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -90,11 +96,19 @@ class GuardedAllocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return False
 
     def __torch_dispatch__(
-        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+        self,
+        func: Any,
+        types: Any,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         """Run an operator. What a factory (as `empty`) allocates moves to guarded memory, if it can."""
         result = func(*args, **(kwargs or {}))
-        if func.overloadpacket not in FACTORIES or type(result) is not Tensor or result.layout != torch.strided:
+        if (
+            func.overloadpacket not in FACTORIES
+            or type(result) is not Tensor
+            or result.layout != torch.strided
+        ):
             return result
         if result.device.type not in ("cpu", "cuda") or not result.numel():
             return result
@@ -131,7 +145,9 @@ def stray_writes(run: Callable[[], Any]) -> list[str]:
     for memory in guarded.allocated:
         if stray := memory.stray_write_text:
             is_output = type(result) is Tensor and result.data_ptr() == memory.address
-            sentences.append(f"writes outside {'its output' if is_output else memory.name}: {stray}")
+            sentences.append(
+                f"writes outside {'its output' if is_output else memory.name}: {stray}"
+            )
     return sentences
 
 
@@ -146,7 +162,9 @@ class Importable:
         self.function = find_function(terms.python)
         if terms.folder:
             module = import_module(terms.python.partition(":")[0])
-            if not os.path.realpath(module.__file__ or "").startswith(os.path.realpath(terms.folder) + os.sep):
+            if not os.path.realpath(module.__file__ or "").startswith(
+                os.path.realpath(terms.folder) + os.sep
+            ):
                 raise Refused(f"{module.__name__} is not what was built, but {module.__file__}")
         self.arguments = find_function(terms.arguments) if terms.arguments else None
 
@@ -156,11 +174,15 @@ class Importable:
 
     def stage(self, places: Places, slowdown: float) -> Stage:
         """Prepare timed calls in shared memory or on the GPU, without watching a module's state."""
-        callee = Callee(self.function, self.arguments, self.terms, places.call, self.device, watches_state=False)
+        callee = Callee(
+            self.function, self.arguments, self.terms, places.call, self.device, watches_state=False
+        )
         if self.device == "cpu":
             return HostStage(FunctionCalls(callee, places), slowdown)
         torch.cuda.empty_cache()  # What torch keeps for later is not free for others.
-        calls = DeviceFunctionCalls(callee, DevicePlaces(places, holds_outputs=self.terms.passes_outputs))
+        calls = DeviceFunctionCalls(
+            callee, DevicePlaces(places, holds_outputs=self.terms.passes_outputs)
+        )
         stream = Stream(the_device().driver, is_default=True)  # Where torch works.
         # Separate launches are a part of the time; a graph's is not.
         stopwatch = Stopwatch(stream, can_queue_all=False)
@@ -190,9 +212,13 @@ class TensorCall(Prepared):
         outputs = call.separate_outputs if callee.terms.passes_outputs else ()
         self.allocate_tensors(partial(TorchMemory, device), layout, outputs)
         memories = (memory for memory in self.memories if isinstance(memory, TorchMemory))
-        self.arguments = [next(memories).view(part.shape, part.strides(layout)) for part in call.inputs]
+        self.arguments = [
+            next(memories).view(part.shape, part.strides(layout)) for part in call.inputs
+        ]
         """The input tensors as the function receives them."""
-        self.output_buffers = [next(memories).view(part.shape, part.strides("contiguous")) for part in outputs]
+        self.output_buffers = [
+            next(memories).view(part.shape, part.strides("contiguous")) for part in outputs
+        ]
         """The outputs that are passed; empty if the function returns them."""
         self.result: Any = None  # What the last call returned.
 
@@ -219,7 +245,9 @@ class TensorCall(Prepared):
         outputs = [output for output in outputs_by_path(result).values() if type(output) is Tensor]
         output_storages = {output.untyped_storage().data_ptr() for output in outputs}
         # A view of an input must stay: the next call needs its values.
-        if not any(tensor.untyped_storage().data_ptr() in output_storages for tensor in self.arguments):
+        if not any(
+            tensor.untyped_storage().data_ptr() in output_storages for tensor in self.arguments
+        ):
             overwrite_result(result)
 
     def read_separate_outputs(self) -> list[bytes]:
@@ -245,12 +273,16 @@ class FunctionCalls(TimedCalls):
         self.pools: list[Tensor] = []
         """Each input with its extra elements, one-dimensional: calls see windows of it."""
         for offset, tensor in zip(places.input_offsets, self.call.inputs, strict=True):
-            self.pools.append(self._view(offset, (tensor.elements + tensor.extra_elements,), tensor.dtype))
+            self.pools.append(
+                self._view(offset, (tensor.elements + tensor.extra_elements,), tensor.dtype)
+            )
         self.output_views: list[list[Tensor]] = []
         """For each call, views of the shared memory from which the judge reads its outputs."""
         for offset in places.output_offsets:
             parts = self.call.separate_outputs
-            self.output_views.append([self._view(offset + part.offset, part.shape, part.dtype) for part in parts])
+            self.output_views.append(
+                [self._view(offset + part.offset, part.shape, part.dtype) for part in parts]
+            )
         self.buffers = self.output_views
         """For each call, the outputs to pass, unless the function returns them."""
 
@@ -259,7 +291,9 @@ class FunctionCalls(TimedCalls):
         options: dict[str, Any] = {"dtype": TORCH_DTYPES[dtype]}
         if 0 in shape:
             return torch.empty(shape, **options)
-        return torch.frombuffer(self.places.memory, count=prod(shape), offset=offset, **options).reshape(shape)
+        return torch.frombuffer(
+            self.places.memory, count=prod(shape), offset=offset, **options
+        ).reshape(shape)
 
     def bind(self, windows: Windows) -> Sequence[Run]:
         runs = []
@@ -268,7 +302,9 @@ class FunctionCalls(TimedCalls):
                 pool.as_strided(part.shape, part.strides("contiguous"), first)
                 for pool, part, first in zip(self.pools, self.call.inputs, window, strict=True)
             ]
-            runs.append(self.callee.bind(inputs, buffers if self.callee.terms.passes_outputs else ()))
+            runs.append(
+                self.callee.bind(inputs, buffers if self.callee.terms.passes_outputs else ())
+            )
         return runs
 
     def copy_results(self, windows: Windows, results: Any) -> None:
@@ -288,7 +324,9 @@ class DeviceFunctionCalls(FunctionCalls):
     def __init__(self, callee: Callee, places: DevicePlaces) -> None:
         super().__init__(callee, places)
         pools = [torch.as_tensor(pool, device="cuda") for pool in places.pools]
-        self.pools = [pool.view(host_pool.dtype) for pool, host_pool in zip(pools, self.pools, strict=True)]
+        self.pools = [
+            pool.view(host_pool.dtype) for pool, host_pool in zip(pools, self.pools, strict=True)
+        ]
         if callee.terms.passes_outputs:
             block, self.buffers = torch.as_tensor(places.output_block, device="cuda"), []
             for begin in range(0, len(block), places.output_stride):
@@ -330,7 +368,9 @@ class DeviceFunctionCalls(FunctionCalls):
             return results
         outputs_by_call = [self.callee.checked_outputs(result) for result in results]
         if self.call.several_outputs:
-            copies: Any = [tuple(tensor.clone() for tensor in outputs) for outputs in outputs_by_call]
+            copies: Any = [
+                tuple(tensor.clone() for tensor in outputs) for outputs in outputs_by_call
+            ]
         else:
             copies = torch.stack([output for (output,) in outputs_by_call])
         synchronize()

@@ -28,9 +28,15 @@ except KeyboardInterrupt:  # Imports take a third of a second, in which nothing 
 
 __all__ = ("ALL", "app", "call_with_loop_errors", "commands", "main")
 app = build_app()
-WORKERS = "loop.workers.program"  # Starts processes. Before its import, an interrupt has none to end.
+WORKERS = (
+    "loop.workers.program"  # Starts processes. Before its import, an interrupt has none to end.
+)
 
-WRONG_PATHS = (errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR)  # The user named them, in an option or a variable.
+WRONG_PATHS = (
+    errno.ENAMETOOLONG,
+    errno.ELOOP,
+    errno.ENOTDIR,
+)  # The user named them, in an option or a variable.
 
 Answer = TypeVar("Answer")
 UsageErrorOfTyper: Any = typer.BadParameter.__mro__[2]
@@ -43,7 +49,9 @@ def main() -> None:
         call_with_loop_errors(_run_command_line)
     except Stopped as stop:
         if _json_options():
-            _print_error(LoopError(str(stop), "run the same command again", exit_code=stop.exit_code))
+            _print_error(
+                LoopError(str(stop), "run the same command again", exit_code=stop.exit_code)
+            )
         sys.exit(stop.exit_code)
     except BrokenPipeError:  # The reader of stdout is gone, as in `loop report | head`: no error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -123,12 +131,18 @@ def call_with_loop_errors(work: Callable[[], Answer]) -> Answer:
         failure = find_machine_failure(error, Folders.for_process())
         if failure is not None:
             is_explained = isinstance(error, MachineFailure)  # Its hint already says what to do.
-            raise (failure if is_explained else failure.with_instruction("run the same command again")) from error
+            raise (
+                failure if is_explained else failure.with_instruction("run the same command again")
+            ) from error
         if isinstance(error, LoopError):
             raise
         if isinstance(error, OSError) and error.errno in WRONG_PATHS and error.filename:
-            raise UsageError(f"{error.filename!s}: {error.strerror}", "name another path") from error
-        if isinstance(error, FileNotFoundError) and error.filename is None:  # As os.getcwd raises it.
+            raise UsageError(
+                f"{error.filename!s}: {error.strerror}", "name another path"
+            ) from error
+        if (
+            isinstance(error, FileNotFoundError) and error.filename is None
+        ):  # As os.getcwd raises it.
             try:
                 os.getcwd()
             except FileNotFoundError:
@@ -140,11 +154,15 @@ def call_with_loop_errors(work: Callable[[], Answer]) -> Answer:
         hint = f"please report it with this: {traceback.format_exc()}"
         with (
             contextlib.suppress(OSError),
-            tempfile.NamedTemporaryFile("w", prefix="loop-bug-", suffix=".txt", delete=False) as file,
+            tempfile.NamedTemporaryFile(
+                "w", prefix="loop-bug-", suffix=".txt", delete=False
+            ) as file,
         ):
             traceback.print_exc(file=file)
             hint = f"please report it with {file.name}"
-        raise LoopError(f"bug in loop: {type(error).__name__}: {error}", hint, exit_code=ExitCode.BUG) from error
+        raise LoopError(
+            f"bug in loop: {type(error).__name__}: {error}", hint, exit_code=ExitCode.BUG
+        ) from error
 
 
 def _stop_on_signal(number: int, frame: FrameType | None) -> None:

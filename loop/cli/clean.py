@@ -50,7 +50,9 @@ class LeftBehind(Printed):
 
     def show(self, screen: Screen) -> None:
         """Print a table with a row each."""
-        rows = [(item.kind, item.name, item.state, item.loses or "-", item.why) for item in self.found]
+        rows = [
+            (item.kind, item.name, item.state, item.loses or "-", item.why) for item in self.found
+        ]
         screen.table(("what", "name", "", "would lose", "why"), rows)
 
 
@@ -70,7 +72,9 @@ def removable_worktrees() -> Iterator[Removable]:
             except LoopError:  # Git cannot tell, as in an incomplete worktree.
                 edits_text = "edits: not known" if any(tree.root.iterdir()) else ""
         path, name = str(tree.root), tree.root.name
-        item = LeftItem(kind="worktree", name=name, path=path, state=state, why=reason, loses=edits_text)
+        item = LeftItem(
+            kind="worktree", name=name, path=path, state=state, why=reason, loses=edits_text
+        )
         yield item, tree.remove
 
 
@@ -108,7 +112,12 @@ def removable_caches() -> Iterator[Removable]:
 
 
 def clean(
-    names: Sequence[str] = (), *, cache: bool = False, yes: bool = False, screen: Screen, as_json: bool = False
+    names: Sequence[str] = (),
+    *,
+    cache: bool = False,
+    yes: bool = False,
+    screen: Screen,
+    as_json: bool = False,
 ) -> int:
     """List worktrees (or caches), ask, and remove the left-over ones. `yes`: do not ask; `as_json`: neither, and
     without `yes` nothing is removed. `names`: remove only these, with their edits; empty: all without edits.
@@ -121,9 +130,13 @@ def clean(
         if items[name].state == "in use":
             raise UsageError(f"{name} is in use: {items[name].why}", hint="wait for it to end")
         if items[name].state == "waits":
-            raise UsageError(f"a session waits for {name}", hint=f"end it: {items[name].why} --decline")
+            raise UsageError(
+                f"a session waits for {name}", hint=f"end it: {items[name].why} --decline"
+            )
     left_over = [item for item in items.values() if item.state == "left over" and not names]
-    chosen = [items[name] for name in dict.fromkeys(names)] + [item for item in left_over if not item.loses]
+    chosen = [items[name] for name in dict.fromkeys(names)] + [
+        item for item in left_over if not item.loses
+    ]
     with_edits = [item for item in left_over if item.loses]
     count, is_agreed = f"{'cache' if cache else 'worktree'}: {len(chosen)}", yes
     if not as_json and items:
@@ -133,7 +146,10 @@ def clean(
         if is_agreed and item in chosen:
             remove()
     if as_json:
-        rows = [item.model_copy(update={"removed": is_agreed and item in chosen}) for item in items.values()]
+        rows = [
+            item.model_copy(update={"removed": is_agreed and item in chosen})
+            for item in items.values()
+        ]
         screen.data(to_json(LeftBehind(found=tuple(rows))))
     elif chosen:
         screen.say(f"removed: {count}" if is_agreed else "nothing was removed; to do it: add --yes")
@@ -142,5 +158,7 @@ def clean(
     if with_edits and not as_json:
         for item in with_edits:
             screen.say(f"{item.name} stays: {item.loses}, in {item.path}")
-        screen.say(f"look at them first; to lose them: loop clean {' '.join(item.name for item in with_edits)}")
+        screen.say(
+            f"look at them first; to lose them: loop clean {' '.join(item.name for item in with_edits)}"
+        )
     return ExitCode.GATE_FAILED if with_edits and is_agreed else ExitCode.OK

@@ -19,7 +19,9 @@ from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-ON_HOST = "cli.hosts:run_on_host"  # Runs a command elsewhere. By name, because it imports this module.
+ON_HOST = (
+    "cli.hosts:run_on_host"  # Runs a command elsewhere. By name, because it imports this module.
+)
 HELP = {"help_option_names": ["-h", "--help"]}
 FIRST = (
     *("run session", "init", "trust", "kernels verify", "kernels measure"),
@@ -59,7 +61,9 @@ class RootGroup(TyperGroup):
         with formatter.section("More, each with --help"):
             formatter.write_text(", ".join(sorted({*self.list_commands(ctx)} - {*FIRST})))
         with formatter.section("Options"):
-            formatter.write_text(", ".join(max(option.opts, key=len) for option in self.get_params(ctx)))
+            formatter.write_text(
+                ", ".join(max(option.opts, key=len) for option in self.get_params(ctx))
+            )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,7 +103,9 @@ class Command:
         for function in filter(None, (self.shared, self.function)):
             parameters += inspect.signature(function).parameters.values()
         if self.has_json:
-            parameters.append(Parameter("json", Parameter.KEYWORD_ONLY, default=False, annotation=JSON))
+            parameters.append(
+                Parameter("json", Parameter.KEYWORD_ONLY, default=False, annotation=JSON)
+            )
         keywords = []
         for parameter in parameters:
             kind, option = get_args(parameter.annotation)
@@ -135,7 +141,9 @@ class Command:
 
         title = "Example:" if len(self.examples) == 1 else "Examples:"
         # \b keeps typer from wrapping.
-        call.__doc__ = "\n".join((self.help, "", "\b", title, *(f"  {example}" for example in self.examples)))
+        call.__doc__ = "\n".join(
+            (self.help, "", "\b", title, *(f"  {example}" for example in self.examples))
+        )
         parameters = list(self.parameters)
         for parameter in parameters:
             option = parameter.annotation.__metadata__[0]
@@ -147,13 +155,17 @@ class Command:
                     kind = next((part for part in get_args(kind) if part is not type(None)), kind)
                 option.metavar = METAVARS.get(kind)
         if self.words in HELPS:  # A group, too: its word alone runs this command.
-            parameters.insert(0, Parameter("context", Parameter.KEYWORD_ONLY, annotation=typer.Context))
+            parameters.insert(
+                0, Parameter("context", Parameter.KEYWORD_ONLY, annotation=typer.Context)
+            )
             group.info.no_args_is_help, group.info.help = False, call.__doc__
             decorate = group.callback(invoke_without_command=True)
         else:
             settings = HELP | ({"allow_interspersed_args": False} if self.options_first else {})
             name = self.words.rpartition(" ")[2]
-            decorate = group.command(name, cls=PlainCommand, short_help=self.summary, context_settings=settings)
+            decorate = group.command(
+                name, cls=PlainCommand, short_help=self.summary, context_settings=settings
+            )
         call.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
         decorate(call)
 
@@ -168,7 +180,10 @@ class Command:
             if isinstance(option, typer.models.ArgumentInfo):
                 arguments += texts
                 continue
-            words = (option.default, *(option.param_decls or ()))  # typer keeps the first flag in `default`.
+            words = (
+                option.default,
+                *(option.param_decls or ()),
+            )  # typer keeps the first flag in `default`.
             words = (*words, f"--{parameter.name.replace('_', '-')}")
             flag = next(word for word in words if str(word).startswith("--"))
             options += [flag] if value is True else [f"{flag}={text}" for text in texts]
@@ -186,18 +201,30 @@ class Command:
         screen = screen or screen_for(as_json=bool(as_json or values.get("events")))
         if values.get("on") or values.get("keep_host"):
             return int(import_object(ON_HOST)(self, values, screen))
-        if "target" in values and target is None and not values.get("path") and not Path(MANIFEST).is_file():
+        if (
+            "target" in values
+            and target is None
+            and not values.get("path")
+            and not Path(MANIFEST).is_file()
+        ):
             here = [f"--target {path.parent}" for path in sorted(Path().glob(f"*/{MANIFEST}"))]
             others_text = f"; those here: {', '.join(here)}" if here else ""
             screen.say(f"target: the bundled one ({BUNDLED_TARGET}){others_text}")
-        values = {**values, "screen": screen, "as_json": as_json, "subcommand": self.words.rpartition(" ")[2]}
+        values = {
+            **values,
+            "screen": screen,
+            "as_json": as_json,
+            "subcommand": self.words.rpartition(" ")[2],
+        }
         if target is not None and target.name != MANIFEST and not (target / MANIFEST).is_file():
             from loop.formats import table
 
             # A task becomes a target, and its answers variants.
             if target.exists() and table.claiming_formats(target):
                 answer = values.get("variant")
-                folder, names = table.write_as_target(target, [answer] if answer else values.get("variants") or ())
+                folder, names = table.write_as_target(
+                    target, [answer] if answer else values.get("variants") or ()
+                )
                 values |= {"target": folder}
                 if names:
                     values |= {"variant": names[0]} if answer else {"variants": names}
@@ -208,7 +235,9 @@ class Command:
         work_parameters = inspect.signature(work).parameters
         if "request" in work_parameters:
             values["request"] = make_request(work_parameters["request"].annotation, values)
-        if all(parameter.kind is not Parameter.VAR_KEYWORD for parameter in work_parameters.values()):
+        if all(
+            parameter.kind is not Parameter.VAR_KEYWORD for parameter in work_parameters.values()
+        ):
             values = {name: values[name] for name in work_parameters if name in values}
         answer = work(**values)
         answer, code = answer if isinstance(answer, tuple) else (answer, 0)
@@ -255,7 +284,9 @@ def screen_for(*, as_json: bool = False) -> Any:
     """The process's screen. With --json it hides messages, unless a terminal or a parent `loop` takes them."""
     from loop.report.screen import MESSAGES_VARIABLE, Screen
 
-    return Screen(is_quiet=as_json and not sys.stderr.isatty() and MESSAGES_VARIABLE not in os.environ)
+    return Screen(
+        is_quiet=as_json and not sys.stderr.isatty() and MESSAGES_VARIABLE not in os.environ
+    )
 
 
 def _print_version(is_asked: bool) -> None:
@@ -269,7 +300,8 @@ def _print_version(is_asked: bool) -> None:
 
 def _describe_loop(
     version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version.")
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version."),
     ] = False,
 ) -> None:
     """Run GPU-kernel optimisation sessions, and learn from them. Start with: loop run session"""

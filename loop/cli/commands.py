@@ -13,21 +13,37 @@ Yes = Annotated[bool, "Do it without asking."]
 TARGET = "Folder with a target.yaml. Default: this folder; without one here, the bundled target."
 Target = Annotated[Path | None, Option(metavar="FOLDER", help=TARGET)]
 Device = Annotated[Literal["auto", "cpu", "cuda"], "Where to run."]
-Variants = Annotated[Words, Option("--variant", metavar="NAME", help="Only this variant; may be repeated.")]
+Variants = Annotated[
+    Words, Option("--variant", metavar="NAME", help="Only this variant; may be repeated.")
+]
 Threads = Annotated[int | None, "CPU threads of each process. Default: all cores but one."]
 Seed = Annotated[int, "Seed of all inputs."]
 SETS = "A workload set, or one workload by its sizes, as in 'B=1 H=2 S=65 D=64'; may be repeated."
 Sets = Annotated[Words, Option(metavar="NAME", help=SETS)]
-Form = Annotated[str | None, Option("--format", help="Read the task as this format. Default: recognised.")]
-Evaluator = Annotated[Path | None, Option(metavar="DIR", help="Checkout of the evaluator of the task's format.")]
-Hypothesis = Annotated[str, Option(help="What you think is wrong and have changed.", envvar="LOOP_HYPOTHESIS")]
-On = Annotated[str | None, Option(metavar="HOST", help="Run on this machine of hosts.yaml, by its name.")]
-KeepHost = Annotated[bool, Option("--keep-host", help="With --on: leave that machine running afterwards.")]
+Form = Annotated[
+    str | None, Option("--format", help="Read the task as this format. Default: recognised.")
+]
+Evaluator = Annotated[
+    Path | None, Option(metavar="DIR", help="Checkout of the evaluator of the task's format.")
+]
+Hypothesis = Annotated[
+    str, Option(help="What you think is wrong and have changed.", envvar="LOOP_HYPOTHESIS")
+]
+On = Annotated[
+    str | None, Option(metavar="HOST", help="Run on this machine of hosts.yaml, by its name.")
+]
+KeepHost = Annotated[
+    bool, Option("--keep-host", help="With --on: leave that machine running afterwards.")
+]
 JOBS = "Spread work over GPUs as jobs, `--width` at a time: local, ssh, ray or slurm."
 Executor = Annotated[str, Option(metavar="NAME", help=JOBS)]
 Width = Annotated[int, Option(help="Candidates, or jobs of --executor, at a time.", min=1, max=256)]
-Resume = Annotated[str | None, Option(metavar="ID", help="Go on with this session (an id, or last).")]
-PatternName = Annotated[str, Argument(metavar="NAME", help="Name of a pattern; see `loop patterns list`.")]
+Resume = Annotated[
+    str | None, Option(metavar="ID", help="Go on with this session (an id, or last).")
+]
+PatternName = Annotated[
+    str, Argument(metavar="NAME", help="Name of a pattern; see `loop patterns list`.")
+]
 IDS = "Two or more: ids, beginnings of ids, last, last~1."
 SessionName = Annotated[str, Argument(metavar="ID", help="An id, its beginning, or last.")]
 HostName = Annotated[str, Argument(metavar="HOST", help="Name in hosts.yaml.")]
@@ -67,8 +83,12 @@ def session_options(
 def task_options(
     path: Annotated[Path, Argument(metavar="PATH", help="A task; see `loop targets inspect`.")],
     evaluator: Evaluator = None,
-    evaluator_python: Annotated[str | None, Option(help=PYTHON, envvar="LOOP_EVALUATOR_PYTHON")] = None,
-    limit_minutes: Annotated[float, Option(help="For their evaluator, a time for each answer.", min=0)] = 10.0,
+    evaluator_python: Annotated[
+        str | None, Option(help=PYTHON, envvar="LOOP_EVALUATOR_PYTHON")
+    ] = None,
+    limit_minutes: Annotated[
+        float, Option(help="For their evaluator, a time for each answer.", min=0)
+    ] = 10.0,
     format_name: Form = None,
     device: Device = "auto",
     threads: Threads = None,
@@ -78,11 +98,18 @@ def task_options(
 
 
 @command(
-    "trust", "loop trust ../my-kernel", "loop trust level1/23_Softmax.py answer.py", work="cli.runs:trust_project"
+    "trust",
+    "loop trust ../my-kernel",
+    "loop trust level1/23_Softmax.py answer.py",
+    work="cli.runs:trust_project",
 )
 def trust(
-    target: Annotated[Path | None, Argument(help="Project, session or task. Default: here.")] = None,
-    variants: Annotated[Words, Argument(metavar="ANSWER", help="Answers to the task: files.")] = None,
+    target: Annotated[
+        Path | None, Argument(help="Project, session or task. Default: here.")
+    ] = None,
+    variants: Annotated[
+        Words, Argument(metavar="ANSWER", help="Answers to the task: files.")
+    ] = None,
 ) -> None:
     """Show what a project would run, and allow it.
 
@@ -100,7 +127,9 @@ def init(
     folder: Annotated[Path, Argument(metavar="DIR", help="A new folder.")],
     source: Annotated[str | None, Option("--from", help="module:function, or a file.")] = None,
     like: Annotated[Words, "A tensor: x=N,M, x=64,1000, ids=N:int64; may be repeated."] = None,
-    values: Annotated[Words, Option("--set", help="Another value: heads=4; may be repeated.")] = None,
+    values: Annotated[
+        Words, Option("--set", help="Another value: heads=4; may be repeated.")
+    ] = None,
     reference: Annotated[str | None, "module:function that is right, for a file."] = None,
 ) -> None:
     """Make a target of your own function or kernel.
@@ -116,7 +145,9 @@ def init(
     mcp="reads",
     result="formats.model:Inspected",
 )
-def targets_inspect(path: Annotated[Path, Argument(help="A task.")], format_name: Form = None) -> None:
+def targets_inspect(
+    path: Annotated[Path, Argument(help="A task.")], format_name: Form = None
+) -> None:
     """Describe a task in another format: what it is, what of it runs here, and why the rest does not.
 
     It reads KernelBench, GPU MODE, FlashInfer Trace and SOL-ExecBench.
@@ -151,7 +182,12 @@ def targets_judge(
 )
 def targets_audit(
     controls: Annotated[
-        Words, Option("--control", metavar="NAME", help="Only this control, a `make` of --json; may be repeated.")
+        Words,
+        Option(
+            "--control",
+            metavar="NAME",
+            help="Only this control, a `make` of --json; may be repeated.",
+        ),
     ] = None,
 ) -> None:
     """Test a task of another format: report which wrong answers its evaluator and loop's gate accept.
@@ -172,7 +208,13 @@ def kernels_header() -> None:
     """Print the path of the C header that a kernel includes."""
 
 
-@command("mcp", "loop mcp", "claude mcp add loop -- loop mcp", work="driving.server:serve", has_json=False)
+@command(
+    "mcp",
+    "loop mcp",
+    "claude mcp add loop -- loop mcp",
+    work="driving.server:serve",
+    has_json=False,
+)
 def mcp() -> None:
     """Serve loop's commands to an agent, as tools of the Model Context Protocol on stdin and stdout.
 
@@ -189,7 +231,8 @@ def mcp() -> None:
     result="AgentFiles",
 )
 def agents_install(
-    folder: Annotated[Path | None, Argument(help="Folder of a project. Default: here.")] = None, yes: Yes = False
+    folder: Annotated[Path | None, Argument(help="Folder of a project. Default: here.")] = None,
+    yes: Yes = False,
 ) -> None:
     """Write SKILL.md and a section of AGENTS.md, so that a coding agent knows how to use loop here.
 
@@ -211,7 +254,9 @@ def agents_install(
     shared=session_options,
 )
 def run_session(
-    plan: Annotated[str | None, Argument(help="Name of a plan; see `loop plan list`. Default: baseline.")] = None,
+    plan: Annotated[
+        str | None, Argument(help="Name of a plan; see `loop plan list`. Default: baseline.")
+    ] = None,
     target: Target = None,
     budget_minutes: Annotated[float | None, "Stop in time to report; counts all runs."] = None,
     ai_usd: Annotated[float | None, "What AI cost in dollars, where nothing measures it."] = None,
@@ -246,8 +291,12 @@ def run_pattern(
 
 @command("run step", "loop run step kernel.verify --variant cpu --json", work=RUNS)
 def run_step(
-    action: Annotated[str, Argument(help="Name of an action; `make docs` writes docs/reference/actions.md.")],
-    arguments: Annotated[str, Option("--with", metavar="JSON", help="Its arguments as JSON.")] = "{}",
+    action: Annotated[
+        str, Argument(help="Name of an action; `make docs` writes docs/reference/actions.md.")
+    ],
+    arguments: Annotated[
+        str, Option("--with", metavar="JSON", help="Its arguments as JSON.")
+    ] = "{}",
     target: Target = None,
     device: Device = "auto",
     variants: Variants = None,
@@ -257,7 +306,9 @@ def run_step(
     checks: Annotated[Words, Option(metavar="NAME", help="A set that is only checked.")] = None,
     budget_s: Annotated[float, Option(help="Seconds that it is meant to take.", min=0.001)] = 60,
     limit_s: Annotated[float, Option(help="Seconds after which it is killed.", min=0.001)] = 600,
-    samples: Annotated[Path | None, Option(metavar="FILE", help="Write its raw samples there.")] = None,
+    samples: Annotated[
+        Path | None, Option(metavar="FILE", help="Write its raw samples there.")
+    ] = None,
 ) -> None:
     """Run one step of a pattern by itself: an action with its arguments, without a session.
 
@@ -346,10 +397,14 @@ def optimize(
     target: Annotated[Path | None, Argument(help="Target or task. Default: as `--target`.")] = None,
     plan: Annotated[str, Option(help="The plan to walk.")] = "optimize",
     proposer: Annotated[str, Option(metavar="COMMAND", help=PROPOSER)] = "person",
-    max_candidates: Annotated[int | None, Option(help="End after so many candidates.", min=1)] = None,
+    max_candidates: Annotated[
+        int | None, Option(help="End after so many candidates.", min=1)
+    ] = None,
     max_minutes: Annotated[float | None, "End after so many minutes."] = None,
     max_tokens: Annotated[int | None, Option(help="End after so many tokens.", min=1)] = None,
-    stall: Annotated[int, Option(help="End when nothing was kept in so many candidates.", min=1)] = 6,
+    stall: Annotated[
+        int, Option(help="End when nothing was kept in so many candidates.", min=1)
+    ] = 6,
     target_ratio: Annotated[float | None, "End when a variant is so many times as fast."] = None,
     proposer_minutes: Annotated[float, "What a proposer may take for one candidate."] = 30,
     quiet_minutes: Annotated[float, "End a proposer that prints nothing for so long."] = 10,
@@ -420,7 +475,12 @@ def status(target: Target = None) -> None:
 
 
 @command(
-    "clean", "loop clean", "loop clean --yes", "loop clean --cache", work="cli.clean:clean", result="LeftBehind"
+    "clean",
+    "loop clean",
+    "loop clean --yes",
+    "loop clean --cache",
+    work="cli.clean:clean",
+    result="LeftBehind",
 )
 def clean(
     names: Annotated[Words, Argument(metavar="NAME", help="Only these, with their edits.")] = None,
@@ -446,7 +506,9 @@ def clean(
 )
 def report(
     session_id: SessionName = "last",
-    form: Annotated[Literal["md", "html", "json", "summary"], Option("--format", help="How to print it.")] = "md",
+    form: Annotated[
+        Literal["md", "html", "json", "summary"], Option("--format", help="How to print it.")
+    ] = "md",
     output: Annotated[Path | None, "Write this file instead; a report's figures beside it."] = None,
     target: Target = None,
     limit: Annotated[int, Option(help="Of a summary, in bytes.", min=1500)] = 65_536,
@@ -470,32 +532,49 @@ def report(
     mcp="reads",
 )
 def patterns_list(
-    words: Annotated[Words, Argument(metavar="WORD", help="Only those for a problem, an error, a name.")] = None,
+    words: Annotated[
+        Words, Argument(metavar="WORD", help="Only those for a problem, an error, a name.")
+    ] = None,
     target: Target = None,
 ) -> None:
     """List all patterns; with words, only patterns that match a problem, the best first."""
 
 
-@command("patterns show", "loop patterns show baseline-first", work="cli.patterns:show_pattern", mcp="reads")
+@command(
+    "patterns show",
+    "loop patterns show baseline-first",
+    work="cli.patterns:show_pattern",
+    mcp="reads",
+)
 def patterns_show(name: PatternName, target: Target = None) -> None:
     """Show one pattern in full."""
 
 
 @command(
-    "patterns check", "loop patterns check patterns/mine.yaml", work="cli.patterns:check_definitions", mcp="reads"
+    "patterns check",
+    "loop patterns check patterns/mine.yaml",
+    work="cli.patterns:check_definitions",
+    mcp="reads",
 )
 def patterns_check(
-    path: Annotated[Path | None, Argument(help="A file or folder; all definitions when none is named.")] = None,
+    path: Annotated[
+        Path | None, Argument(help="A file or folder; all definitions when none is named.")
+    ] = None,
     target: Target = None,
 ) -> None:
     """Check definitions without running anything."""
 
 
 @command(
-    "patterns schema", "loop patterns schema target > target.json", work="cli.patterns:show_schema", has_json=False
+    "patterns schema",
+    "loop patterns schema target > target.json",
+    work="cli.patterns:show_schema",
+    has_json=False,
 )
 def patterns_schema(
-    name: Annotated[str, Argument(help="pattern, plan, target, rates, history, report or commands.")] = "pattern",
+    name: Annotated[
+        str, Argument(help="pattern, plan, target, rates, history, report or commands.")
+    ] = "pattern",
     write: Annotated[bool, "Write all of them into the package."] = False,
 ) -> None:
     """Print the JSON Schema of a kind of file, for editors and programs."""
@@ -523,7 +602,9 @@ def sessions_show(name: SessionName, target: Target = None) -> None:
 
 @command("sessions import", "loop sessions import history", work="session.recorded:import_sessions")
 def sessions_import(
-    name: Annotated[str, Argument(metavar="FILE", help="A history in YAML; `history`: what ships with loop.")],
+    name: Annotated[
+        str, Argument(metavar="FILE", help="A history in YAML; `history`: what ships with loop.")
+    ],
     target: Target = None,
 ) -> None:
     """Import sessions that were recorded without loop.
@@ -533,9 +614,14 @@ def sessions_import(
 
 
 @command(
-    "sessions compare", "loop sessions compare last~1 last", work="cli.sessions:compare_sessions", mcp="reads"
+    "sessions compare",
+    "loop sessions compare last~1 last",
+    work="cli.sessions:compare_sessions",
+    mcp="reads",
 )
-def sessions_compare(names: Annotated[list[str], Argument(metavar="ID", help=IDS)], target: Target = None) -> None:
+def sessions_compare(
+    names: Annotated[list[str], Argument(metavar="ID", help=IDS)], target: Target = None
+) -> None:
     """Compare sessions: environment, sources, verdicts, ratios, cost, time.
 
     Sessions of another target, device or baseline are named, with the reason, and left out of the ratios.
@@ -574,7 +660,8 @@ def cost_keep_or_stop(
     idle_hours: Annotated[float | None, "Hours until the GPU is needed again."] = None,
     restart_minutes: Annotated[float | None, "Minutes of a restart. Default: as measured."] = None,
     waiting: Annotated[
-        Literal["nobody", "agent", "engineer"] | None, "Who waits for a restart. Default: the card's."
+        Literal["nobody", "agent", "engineer"] | None,
+        "Who waits for a restart. Default: the card's.",
     ] = None,
     target: Target = None,
 ) -> None:

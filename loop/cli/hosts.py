@@ -17,7 +17,15 @@ from typing import Any, Literal
 
 from loop.base.documents import content_hash, write_atomic
 from loop.base.documents.sums import write_sealed
-from loop.base.errors import ExitCode, LoopError, MachineFailure, Stopped, UsageError, WorkFailed, remark_once
+from loop.base.errors import (
+    ExitCode,
+    LoopError,
+    MachineFailure,
+    Stopped,
+    UsageError,
+    WorkFailed,
+    remark_once,
+)
 from loop.base.locks import LockHeld, is_locked, locked
 from loop.base.places import PACKAGE, state_folder
 from loop.base.processes import run, run_to_end
@@ -37,7 +45,12 @@ from loop.model.record import JobRun
 from loop.money import decisions
 from loop.report import format as say
 from loop.report.screen import Screen
-from loop.repository.worktree import fetch_session_branches, git_config_to_send, list_files_to_send, root_of
+from loop.repository.worktree import (
+    fetch_session_branches,
+    git_config_to_send,
+    list_files_to_send,
+    root_of,
+)
 from loop.steps.setting import ask_for_session_trust, trusted_setting
 from loop.store import sessions
 from loop.store.sessions import HEAD, SessionFolder
@@ -45,11 +58,15 @@ from loop.store.sessions import HEAD, SessionFolder
 POLL_S = 0.5  # Seconds between two polls of a job. A poll takes 23 ms of the other machine.
 GIVE_UP_S = 3600.0 * 12  # Seconds without an answer after which a machine is given up.
 COMMAND_S = 900.0  # Time limit of the commands `start:` and `stop:` in seconds.
-TTL_S = 12 * 3600.0  # Seconds after which a job without a budget is ended, because its user may never come back.
+TTL_S = (
+    12 * 3600.0
+)  # Seconds after which a job without a budget is ended, because its user may never come back.
 AFTER_BUDGET_S = 1800.0  # Seconds that a job may go on after its budget, to finish its report, before it is ended.
 LARGEST_BYTES = 2 << 30  # The largest project that is sent, in bytes.
 SPARE_KB = 512 << 10  # KiB of free disk that a job needs in addition to the files that are sent.
-SENT_SESSIONS = 20  # How many of the newest sessions are sent: the job predicts time and cost from them.
+SENT_SESSIONS = (
+    20  # How many of the newest sessions are sent: the job predicts time and cost from them.
+)
 UNSENT = ("lock", ".reserve")  # Files of a session that mean something on this machine only.
 MACHINE_IDS = ("/etc/machine-id", "/var/lib/dbus/machine-id")
 CHECK_COMMAND = "kernels check"  # After this command the machine keeps running, because its user goes on editing.
@@ -74,7 +91,9 @@ def follow_job(job: str, screen: Screen, *, cancel: bool) -> int:
         except LockHeld as busy:
             if not cancel:
                 raise
-            screen.say(f"job {folder.id} ends; {busy.holder} follows it, and brings back what it made")
+            screen.say(
+                f"job {folder.id} ends; {busy.holder} follows it, and brings back what it made"
+            )
             return ExitCode.OK
 
 
@@ -96,7 +115,9 @@ def follow(folder: JobFolder, sent: SentJob, connection: Connection, screen: Scr
         return _bring_back(folder, sent, connection, screen, state, code)
 
 
-def _print_output(folder: JobFolder, sent: SentJob, connection: Connection, screen: Screen) -> JobState:
+def _print_output(
+    folder: JobFolder, sent: SentJob, connection: Connection, screen: Screen
+) -> JobState:
     """Print a job's output line by line until it ends, and append it to its local `stdout` and `stderr`, whose
     whole lines were printed before. Returns the last answer of `poll`. Raises Unreachable after `GIVE_UP_S`."""
 
@@ -114,7 +135,9 @@ def _print_output(folder: JobFolder, sent: SentJob, connection: Connection, scre
         return state, code
 
     home_there = f"{sent.home}/{ssh.LOOP_FOLDER}"
-    local_paths = {f"{home_there}/jobs/{folder.id}/{job_files.SESSIONS}": sent.sessions}  # By remote path.
+    local_paths = {
+        f"{home_there}/jobs/{folder.id}/{job_files.SESSIONS}": sent.sessions
+    }  # By remote path.
     if sent.root:
         local_paths[f"{home_there}/trees/{sent.tree}"] = sent.root
     with (folder.path / STDERR).open("a+b") as errors, (folder.path / STDOUT).open("a+b") as output:
@@ -138,7 +161,12 @@ def _print_output(folder: JobFolder, sent: SentJob, connection: Connection, scre
 
 
 def _bring_back(
-    folder: JobFolder, sent: SentJob, connection: Connection, screen: Screen, state: str, code: int | None
+    folder: JobFolder,
+    sent: SentJob,
+    connection: Connection,
+    screen: Screen,
+    state: str,
+    code: int | None,
 ) -> int:
     """Fetch an ended job's sessions and branches, remove it there, keep or stop the machine, and return the exit
     code; 1 also if `stop:` failed. May be repeated until it succeeds. `state`, `code`: as of `Connection.poll`.
@@ -179,7 +207,11 @@ def _bring_back(
             screen.fail(error)
             has_stop_failed = True
     if code is None or code < 0:  # Killed by a signal, or no exit code was written.
-        heads = [SessionFolder(session).head() for session in session_folders if (session / HEAD).is_file()]
+        heads = [
+            SessionFolder(session).head()
+            for session in session_folders
+            if (session / HEAD).is_file()
+        ]
         hint = heads[0].resume_command if heads else "run the same command again"
         start_error = job_files.last_line(folder.path / ssh.START_LOG)
         reason = "its folder is not there any more" if state == "gone" else start_error
@@ -189,7 +221,11 @@ def _bring_back(
 
 
 def keep_or_stop_machine(
-    folder: JobFolder, sent: SentJob, connection: Connection, session_folders: list[Path], screen: Screen
+    folder: JobFolder,
+    sent: SentJob,
+    connection: Connection,
+    session_folders: list[Path],
+    screen: Screen,
 ) -> None:
     """Keep the machine after a job, or stop it where that is cheaper than idling; print the costs.
     A machine on which other jobs run, or that has neither price nor `stop:`, stays. `session_folders`:
@@ -200,7 +236,9 @@ def keep_or_stop_machine(
         return
     others = [job for job, _ in ssh.list_sent_jobs(name) if job.id != folder.id]
     other_jobs = connection.list_running()
-    other_jobs += [job.id for job in others if is_locked(job.path / job_files.LOCK)]  # Those are being sent.
+    other_jobs += [
+        job.id for job in others if is_locked(job.path / job_files.LOCK)
+    ]  # Those are being sent.
     if other_jobs:
         screen.say(f"{name} stays: {other_jobs[0]} runs there")
         return
@@ -208,18 +246,26 @@ def keep_or_stop_machine(
     if rate_usd:
         screen.say(f"{name} costs {machine.cost_text} while it runs:")
         # Cost of a stop and hours between sessions are measured by the local sessions on the same device.
-        device: Device = SessionFolder(session_folders[-1]).head().device if session_folders else "cuda"
+        device: Device = (
+            SessionFolder(session_folders[-1]).head().device if session_folders else "cuda"
+        )
         rows = sessions.rows(Path(sent.sessions), last=sessions.RECENT_SESSIONS)
         measured = [row for row in rows if not row.recorded and row.device == device]
         card = rates(find_project(Path(sent.project) if sent.project else None, Path.cwd()))
         stop_cost = decisions.measured_stop(measured, device, card, rate_usd)
-        decision, lines = decisions.weigh_leaving(rate_usd, stop_cost, decisions.gap_hours(measured))
+        decision, lines = decisions.weigh_leaving(
+            rate_usd, stop_cost, decisions.gap_hours(measured)
+        )
         for line in lines:
             screen.say(f"  {line}")
     if decision == "keep" or sent.keep_host:
-        screen.say(f"{name} is kept" + (f"; stop it then: loop hosts stop {name}" if machine.stop else ""))
+        screen.say(
+            f"{name} is kept" + (f"; stop it then: loop hosts stop {name}" if machine.stop else "")
+        )
     elif machine.stop is None:
-        screen.say(f"{name} goes on costing money: hosts.yaml has no `stop:` for it; stop it yourself")
+        screen.say(
+            f"{name} goes on costing money: hosts.yaml has no `stop:` for it; stop it yourself"
+        )
     else:
         stop_machine(machine, screen)
 
@@ -233,7 +279,9 @@ def stop_machine(machine: Host, screen: Screen) -> None:
     try:
         run_machine_command(machine.stop)
     except LoopError as error:
-        raise WorkFailed(f"{warning}: {error.message}", f"stop it yourself: {machine.stop}") from error
+        raise WorkFailed(
+            f"{warning}: {error.message}", f"stop it yourself: {machine.stop}"
+        ) from error
     screen.say(f"{machine.name} is stopped")
 
 
@@ -243,25 +291,35 @@ def run_machine_command(command: str) -> None:
     if not completed.succeeded:
         lines = [line.strip() for line in completed.errors.splitlines() if line.strip()]
         reason = lines[-1] if lines else completed.ending
-        raise WorkFailed(f"{hosts_path()}: `{command}` failed: {reason[:300]}", hint="run it yourself")
+        raise WorkFailed(
+            f"{hosts_path()}: `{command}` failed: {reason[:300]}", hint="run it yourself"
+        )
 
 
 def run_on_host(command: Command, values: Mapping[str, Any], screen: Screen) -> int:
     """Run a command on the `--on` machine: send the project, start a job, follow it. Returns its exit code.
     Raises LockHeld while an earlier job of the project still has results there."""
     if not values.get("on"):
-        raise UsageError("--keep-host is for the machine that --on names", hint="--on HOST --keep-host")
+        raise UsageError(
+            "--keep-host is for the machine that --on names", hint="--on HOST --keep-host"
+        )
     setting = trusted_setting(values.get("target"), screen)
     project, resumed = setting.project, None
     if trust.read_origin(project.target):
-        raise UsageError("--on: a task of another format is judged here only", "loop targets inspect TASK")
+        raise UsageError(
+            "--on: a task of another format is judged here only", "loop targets inspect TASK"
+        )
     machine = find_host(str(values["on"]))
     if values.get("resume"):
         resumed = sessions.find_session(project.sessions, values["resume"])
         ask_for_session_trust(resumed.path, resumed.head(), setting, screen)
     # The bundled target is sent only from a source checkout of loop: elsewhere nobody edits it.
     is_sent = not project.bundled or (PACKAGE.parent / "pyproject.toml").is_file()
-    root = (root_of(project.target) or project.target).resolve() if is_sent else root_of(Path.cwd().resolve())
+    root = (
+        (root_of(project.target) or project.target).resolve()
+        if is_sent
+        else root_of(Path.cwd().resolve())
+    )
     files = list_project_files(root, project.sessions) if root else []
     if unfetched := unfetched_job(machine, project.sessions, tree_name(root), resumed):
         raise ssh.tree_in_use_error(machine.name, unfetched.id)
@@ -316,25 +374,40 @@ def _send_job(
     needed_kb = (size_bytes >> 10) + SPARE_KB
     if free_kb < needed_kb:
         message = f"{connection.name} has {free_kb >> 10} MiB free; {needed_kb >> 10} are needed"
-        raise UsageError(message, f"free some there: {connection.ssh_command} 'du -sh {ssh.LOOP_FOLDER}/*'")
-    tree, here, git_config = tree_name(root), Path.cwd().resolve(), git_config_to_send(root) if root else ""
+        raise UsageError(
+            message, f"free some there: {connection.ssh_command} 'du -sh {ssh.LOOP_FOLDER}/*'"
+        )
+    tree, here, git_config = (
+        tree_name(root),
+        Path.cwd().resolve(),
+        git_config_to_send(root) if root else "",
+    )
     # The sessions that are sent: the resumed one, the newest, and older ones that `loop` still reads.
     newest = sessions.list_sessions(project.sessions)[-SENT_SESSIONS:]
-    ids = {*sessions_needed(project.sessions), *(session.id for session in (*newest, *filter(None, [resumed])))}
+    ids = {
+        *sessions_needed(project.sessions),
+        *(session.id for session in (*newest, *filter(None, [resumed]))),
+    }
     past = sorted(name for name in ids if ssh.SESSION_NAME.fullmatch(name))
     paths = (path for name in past for path in (project.sessions / name).rglob("*"))
-    past_files = [str(path.relative_to(project.sessions)) for path in paths if path.name not in UNSENT]
+    past_files = [
+        str(path.relative_to(project.sessions)) for path in paths if path.name not in UNSENT
+    ]
     names = [path.relative_to(root or PACKAGE).as_posix() for path in files]
     retry_unreachable(lambda: connection.send_tree(f"{tree}.past", project.sessions, past_files))
     retry_unreachable(lambda: connection.send_tree(tree, root or PACKAGE, names, git_config))
     options = {name: value for name, value in values.items() if name not in ("on", "keep_host")}
-    title = shlex.join(["loop", *command.command_line({**options, "target": None})]).replace(" -- ", " ")
+    title = shlex.join(["loop", *command.command_line({**options, "target": None})]).replace(
+        " -- ", " "
+    )
     folder_there = project_there = f"{home}/{ssh.LOOP_FOLDER}/trees/{tree}"
     trusted = list[str]()  # The other machine trusts what is allowed here.
     if root is not None and here.is_relative_to(root):
         folder_there = f"{project_there}/{here.relative_to(root).as_posix()}"
     if root is not None and (not project.bundled or (PACKAGE.parent / "pyproject.toml").is_file()):
-        options["target"] = f"{project_there}/{project.target.resolve().relative_to(root).as_posix()}"
+        options["target"] = (
+            f"{project_there}/{project.target.resolve().relative_to(root).as_posix()}"
+        )
         trusted.append(trust.definition_hash(project))
     if resumed is not None:
         options["resume"] = resumed.id
@@ -366,7 +439,9 @@ def _send_job(
     return folder, sent
 
 
-def unfetched_job(machine: Host, root: Path, tree: str, resumed: SessionFolder | None) -> JobFolder | None:
+def unfetched_job(
+    machine: Host, root: Path, tree: str, resumed: SessionFolder | None
+) -> JobFolder | None:
     """A job on a machine whose results must be fetched before another is sent; else None. It has the same checkout
     (`tree`), whose branches would be lost; or, if a session is resumed, the same folder of sessions (`root`)."""
     for folder, sent in ssh.list_sent_jobs(machine.name):
@@ -449,7 +524,9 @@ class HostList(Printed):
     def show(self, screen: Screen) -> None:
         """Print a table with a row each."""
         if not self.hosts:
-            screen.say(f"no hosts; write {hosts_path()}: format: 1, hosts: {{gpu: {{ssh: me@ADDRESS}}}}")
+            screen.say(
+                f"no hosts; write {hosts_path()}: format: 1, hosts: {{gpu: {{ssh: me@ADDRESS}}}}"
+            )
             return
         rows = []
         for host in self.hosts:

@@ -42,8 +42,12 @@ SCHEMAS: dict[str, type[Model]] = {
 PRINTED = "commands"  # Name of the schema of what each command prints with `--json`.
 NAMES = (*SCHEMAS, PRINTED)
 WORD = re.compile(r"[^\W_]+")
-SHORTEST_WORD = 3  # Fewest letters of a word that counts, if any has so many: `is` is in every text.
-SEARCHED_SESSIONS = 50  # How many sessions a search for words includes, because their error messages may match.
+SHORTEST_WORD = (
+    3  # Fewest letters of a word that counts, if any has so many: `is` is in every text.
+)
+SEARCHED_SESSIONS = (
+    50  # How many sessions a search for words includes, because their error messages may match.
+)
 
 
 class PatternRow(Model):
@@ -68,12 +72,16 @@ class PatternList(Printed):
         if not self.patterns:
             screen.say("no pattern mentions that; `loop patterns list` shows all")
             return
-        cells = [(row.number, row.priority, row.name, row.steps, row.problem) for row in self.patterns]
+        cells = [
+            (row.number, row.priority, row.name, row.steps, row.problem) for row in self.patterns
+        ]
         screen.table(("#", "", "pattern", "steps", "answers"), cells)
         screen.say("the steps of one: loop patterns show NAME")
 
 
-def list_patterns(words: Sequence[str], target: Path | None, screen: Screen) -> tuple[PatternList, int]:
+def list_patterns(
+    words: Sequence[str], target: Path | None, screen: Screen
+) -> tuple[PatternList, int]:
     """All patterns; with words, those with all of them, best first; if none has all, those with most. Error
     messages of recent sessions count, too. The exit code is 1 if none matches."""
     here = find_project(target, Path.cwd())
@@ -86,7 +94,9 @@ def list_patterns(words: Sequence[str], target: Path | None, screen: Screen) -> 
         for name, pattern in patterns.items():
             parts = [name, pattern.title, pattern.problem, *pattern.use_when]
             parts += [failure.text for failure in recent_failures if failure.pattern == name]
-            parts += [f"{step.id} {step.title} {step.action} {step.mend or ''}" for step in pattern.steps]
+            parts += [
+                f"{step.id} {step.title} {step.action} {step.mend or ''}" for step in pattern.steps
+            ]
             texts[name] = " ".join([*parts, *(evidence.note for evidence in pattern.evidence)])
         names, matched_count, term_count = search(" ".join(words), texts)
         if names and matched_count < term_count:
@@ -106,7 +116,9 @@ class ShownPattern(Printed, Pattern):
 
     def show(self, screen: Screen) -> None:
         """Print the pattern's fields and steps."""
-        screen.prose(f"{self.number}. {self.title} ({self.name}, {self.priority})\n\n{self.problem}\n\n")
+        screen.prose(
+            f"{self.number}. {self.title} ({self.name}, {self.priority})\n\n{self.problem}\n\n"
+        )
         screen.prose(f"use when: {', '.join(self.use_when)}")
         screen.prose(f"takes about {say.seconds(self.estimate.minutes * 60)}\n\n")
         rows = [(step.id, step.action, f"{step.budget_s:g} s", step.title) for step in self.steps]
@@ -121,7 +133,9 @@ class ShownPattern(Printed, Pattern):
 
 def show_pattern(name: str, target: Path | None) -> ShownPattern:
     """A pattern, and the file that defines it. Raises LoopError for an unknown name."""
-    file = definitions.choose(definitions.patterns(find_project(target, Path.cwd())), name, "pattern")
+    file = definitions.choose(
+        definitions.patterns(find_project(target, Path.cwd())), name, "pattern"
+    )
     return ShownPattern(file=str(file.path), **dict(file.value))
 
 
@@ -132,7 +146,10 @@ class PlanList(Printed):
 
     def show(self, screen: Screen) -> None:
         """Print a table with a row each."""
-        rows = [(plan.name, len(plan.patterns), f"{plan.budget.minutes:g}", plan.title) for plan in self.plans]
+        rows = [
+            (plan.name, len(plan.patterns), f"{plan.budget.minutes:g}", plan.title)
+            for plan in self.plans
+        ]
         screen.table(("plan", "patterns", "min", "objective"), rows)
 
 
@@ -168,7 +185,9 @@ def check_definitions(path: Path | None, target: Path | None) -> tuple[CheckedDe
             for pattern in setting.patterns.values():
                 mistakes += check_pattern(pattern, setting.patterns, {})
             for plan in setting.plans.values():
-                mistakes += check_plan(plan, setting.patterns, setting.plans, setting.target.variants)
+                mistakes += check_plan(
+                    plan, setting.patterns, setting.plans, setting.target.variants
+                )
             count = len(setting.patterns) + len(setting.plans) + 2  # The target and the rate card.
     except DefinitionError as error:
         mistakes += error.complaints
@@ -198,7 +217,10 @@ def _check_file(path: Path, target: Path | None) -> int:
         complaints = check_plan(plan, setting.patterns, plan_names, setting.target.variants)
     else:
         pattern = definitions.read_file(path, Pattern)
-        patterns = {**definitions.patterns(find_project(target, Path.cwd())), pattern.value.name: pattern}
+        patterns = {
+            **definitions.patterns(find_project(target, Path.cwd())),
+            pattern.value.name: pattern,
+        }
         complaints = check_pattern(pattern, patterns, {})
     if complaints:
         raise DefinitionError(complaints)
@@ -209,7 +231,9 @@ def schema_text(name: str) -> str:
     """One JSON Schema as text. `name`: one of `NAMES`; `commands` is what each command prints with `--json`."""
     if name == PRINTED:
         types: dict[str, Any] = {"error": Failed}
-        types |= {command.words: command.json_type for command in ALL if "json" in command.parameter_names}
+        types |= {
+            command.words: command.json_type for command in ALL if "json" in command.parameter_names
+        }
         schema = schema_of_all(types)
     else:
         schema = schema_of(SCHEMAS[name])
@@ -217,7 +241,9 @@ def schema_text(name: str) -> str:
         step = schema["$defs"]["Step"]["properties"]
         step["action"] = {**step["action"], "enum": list(ACTIONS)}
     if name == "rates":  # A project may leave these fields to the shipped card.
-        schema["required"] = [field for field in schema["required"] if field not in INHERITED_FIELDS]
+        schema["required"] = [
+            field for field in schema["required"] if field not in INHERITED_FIELDS
+        ]
     return re.sub(r"\n {3,}", " ", json.dumps(schema, indent=1)) + "\n"  # One line per definition.
 
 
@@ -248,4 +274,8 @@ def search(query: str, texts: Mapping[str, str]) -> tuple[list[str], int, int]:
         words = WORD.findall(text.lower())
         count_by_name[name] = sum(any(word.startswith(term) for word in words) for term in terms)
     most = max(count_by_name.values(), default=0)
-    return [name for name, count in count_by_name.items() if most and count == most], most, len(terms)
+    return (
+        [name for name, count in count_by_name.items() if most and count == most],
+        most,
+        len(terms),
+    )

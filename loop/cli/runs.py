@@ -45,7 +45,9 @@ from loop.steps.setting import read_setting
 from loop.steps.spread import write_samples
 from loop.store import sessions
 
-SessionAnswer = ExportedSession | PlanForecast  # What `run session --json` prints; the second with --dry-run.
+SessionAnswer = (
+    ExportedSession | PlanForecast
+)  # What `run session --json` prints; the second with --dry-run.
 FLAGS = {"candidates": "max_candidates", "target": "target_ratio"}
 FLAGS |= {name: f"max_{name}" for name in ("minutes", "tokens", "usd")}
 """Field of `Campaign` to its option, if their names differ."""
@@ -62,7 +64,10 @@ def start_session(
 ) -> int:
     """`loop run session`, `run pattern`, `optimize`: run a plan, or resume a session. `proposer`: begins a
     campaign; None: as in a plan's steps. `values`: the other options by name. Returns the exit code."""
-    ai_usd, campaign = check_stated_usd(values.get("ai_usd")), make_campaign(**values, proposer=proposer)
+    ai_usd, campaign = (
+        check_stated_usd(values.get("ai_usd")),
+        make_campaign(**values, proposer=proposer),
+    )
     if proposer is None:
         is_attended = os.environ.get("LOOP_ATTENDED", "") not in ("", "0")
         limits = SessionLimits(values.get("budget_minutes"), values.get("max_usd"))
@@ -73,8 +78,13 @@ def start_session(
     values |= {"stated_ai_usd": ai_usd, "attended": is_attended}
     request = make_request(SessionRequest, values)
     if request.decline and resume is None:
-        raise UsageError("--decline answers a session that waits", hint="loop run session --resume last --decline")
-    return run_session(request, screen) if resume is None else resume_session(resume, request, screen)
+        raise UsageError(
+            "--decline answers a session that waits",
+            hint="loop run session --resume last --decline",
+        )
+    return (
+        run_session(request, screen) if resume is None else resume_session(resume, request, screen)
+    )
 
 
 def make_campaign(**values: Any) -> Campaign:
@@ -238,7 +248,9 @@ def run_bench(request: BenchRequest, screen: Screen) -> tuple[BenchAnswer, int]:
 
     def session_values(finished: Sequence[Finished]) -> dict[str, object]:
         """Values that expressions of the pattern read as `session.*`."""
-        variants = (variant for output in outputs_of(finished, ChecksOutput) for variant in output.variants)
+        variants = (
+            variant for output in outputs_of(finished, ChecksOutput) for variant in output.variants
+        )
         return {"wrong": any(variant.first_failure for variant in variants)}
 
     def store(event: WalkEvent) -> WalkEvent:
@@ -249,18 +261,40 @@ def run_bench(request: BenchRequest, screen: Screen) -> tuple[BenchAnswer, int]:
 
     threads = settings.choose_threads(request.threads)
     with settings.open_bench(setting, chosen.device, threads, sanitize=request.sanitize) as bench:
-        campaign, folder = make_campaign(executor=request.executor, width=request.width), project.target
-        task = Task(plan, chosen.variants, machine(), request.seed, folder, chosen.emulated, campaign=campaign)
+        campaign, folder = (
+            make_campaign(executor=request.executor, width=request.width),
+            project.target,
+        )
+        task = Task(
+            plan,
+            chosen.variants,
+            machine(),
+            request.seed,
+            folder,
+            chosen.emulated,
+            campaign=campaign,
+        )
         if request.subcommand not in ("doctor", "resources"):
             bench.warm_up()  # torch is imported while the compiler works
         resolved = ResolvedPlan(plan=plan, patterns=(planned,))
-        walk = Walk(resolved, Context(bench, task), session_values, folders=Folders.for_process(target=folder))
-        ending = drive(walk, Show(screen, printed_skips={(pattern.name, NOTHING_TO_EXPLAIN)}), store)
-    finished = tuple(record for record in walk.finished if record.skipped_because != NOTHING_TO_EXPLAIN)
+        walk = Walk(
+            resolved,
+            Context(bench, task),
+            session_values,
+            folders=Folders.for_process(target=folder),
+        )
+        ending = drive(
+            walk, Show(screen, printed_skips={(pattern.name, NOTHING_TO_EXPLAIN)}), store
+        )
+    finished = tuple(
+        record for record in walk.finished if record.skipped_because != NOTHING_TO_EXPLAIN
+    )
     is_passed = all(step.status in ("passed", "skipped") for step in finished)
     outputs = outputs_of(finished, DebugOutput)
     explanations = tuple(explanation for output in outputs for explanation in output.explanations)
-    answer = BenchAnswer(status="passed" if is_passed else "failed", steps=finished, explanations=explanations)
+    answer = BenchAnswer(
+        status="passed" if is_passed else "failed", steps=finished, explanations=explanations
+    )
     answer._request = request
     return answer, ending.exit_code or (ExitCode.OK if is_passed else ExitCode.GATE_FAILED)
 
@@ -269,7 +303,9 @@ def choose_device_and_variants(request: BenchRequest, target: Target) -> ChosenV
     """Device and variants of a command. `resources` takes GPU variants without a GPU, for it only compiles them.
     Raises UsageError if the command times variants and all can only be emulated."""
     is_for_gpu = set(target.variants_on("cpu")).isdisjoint(request.variants)
-    if request.subcommand == "resources" and is_for_gpu and not machine().gpus:  # To compile needs no GPU.
+    if (
+        request.subcommand == "resources" and is_for_gpu and not machine().gpus
+    ):  # To compile needs no GPU.
         return ChosenVariants("cpu", settings.choose_variants(request.variants, target, "cuda"))
     is_emulation = request.emulate
     if request.sanitize and not is_emulation:  # Without a GPU, sanitizers run under the emulator.
@@ -283,7 +319,9 @@ def choose_device_and_variants(request: BenchRequest, target: Target) -> ChosenV
     if not variants:
         names = ", ".join(emulated)
         hint = f"loop kernels verify {emulated[0]}" if emulated else "loop kernels list"
-        raise UsageError(f"no GPU: {names} can only be emulated, and what is emulated is not timed", hint)
+        raise UsageError(
+            f"no GPU: {names} can only be emulated, and what is emulated is not timed", hint
+        )
     return ChosenVariants(device, variants)
 
 
@@ -291,14 +329,18 @@ def bench_pattern(request: BenchRequest, target: Target, parameters: Mapping[str
     """The shipped pattern of a command, with the user's options, without steps that have nothing to do.
     `parameters`: of its plan. Raises UsageError for a GPU that is not among the target's `devices`."""
     pattern = read_file(shipped("patterns") / "bench" / f"{request.subcommand}.yaml", Pattern).value
-    verify_arguments: dict[str, Any] = {"others_s": 0}  # Skip the sets that the command does not name.
+    verify_arguments: dict[str, Any] = {
+        "others_s": 0
+    }  # Skip the sets that the command does not name.
     if request.first_failure_only:
         verify_arguments["enough"] = True  # The action's word: a variant's first failure is enough.
     if request.subcommand == "verify":
         verify_arguments["threads"] = request.threads
     if request.subcommand == "resources" and target.devices and request.gpu not in target.devices:
         names = ", ".join(f"{key} ({device.name})" for key, device in target.devices.items())
-        raise UsageError(f"target {target.name} has no device {request.gpu!r}", hint=f"its devices: {names}")
+        raise UsageError(
+            f"target {target.name} has no device {request.gpu!r}", hint=f"its devices: {names}"
+        )
     arguments_by_step = {"verify": verify_arguments, "measure": {"rounds": request.rounds}}
     arguments_by_step["resources"] = {"device": request.gpu}
     # What the results will be is not known yet: keep every step that may be needed.
@@ -330,7 +372,9 @@ def step_pattern(request: BenchRequest) -> Pattern:
     step = Step(id="step", title=action, action=action, arguments=arguments, **limits)
     pattern_texts = {"title": action, "problem": action, "use_when": (action,)}
     minutes = TimeBudget(minutes=request.limit_s / 60)
-    return Pattern(format=1, name="step", number=1, estimate=minutes, steps=(step,), **pattern_texts)
+    return Pattern(
+        format=1, name="step", number=1, estimate=minutes, steps=(step,), **pattern_texts
+    )
 
 
 class VariantList(Printed):
@@ -341,7 +385,10 @@ class VariantList(Printed):
 
     def show(self, screen: Screen) -> None:
         """Print a table with a row each."""
-        rows = [(name, v.kind, v.device, ", ".join(v.dtypes), v.title) for name, v in self.variants.items()]
+        rows = [
+            (name, v.kind, v.device, ", ".join(v.dtypes), v.title)
+            for name, v in self.variants.items()
+        ]
         screen.table(("variant", "kind", "device", "types", "idea"), rows)
 
 

@@ -49,7 +49,9 @@ class Running:
     usd: float  # The session's cost so far; AI is added only at the session's end.
 
     @classmethod
-    def read(cls, folder: sessions.SessionFolder, card: RateCard, now: datetime.datetime) -> "Running":
+    def read(
+        cls, folder: sessions.SessionFolder, card: RateCard, now: datetime.datetime
+    ) -> "Running":
         """The present state of a running session. `card`: prices."""
         head, lines = folder.head(), folder.lines()
         step, plan, finished = open_step(lines), head.plan, finished_steps(lines)
@@ -95,7 +97,9 @@ class WaitingSession:
             why, usd = record.reason, record.bill.usd
         else:
             why = f"it ended without a word{f' in {step.label}' if step else ''}"
-            usd = charges_so_far(sessions.running_seconds(lines), card, head, hosts=hosts_of(finished)).usd
+            usd = charges_so_far(
+                sessions.running_seconds(lines), card, head, hosts=hosts_of(finished)
+            ).usd
         request = closing.pending_user_task(finished)
         if request and head.resume_command not in request:  # The resume command is printed anyway.
             why = f"{why}; {request}"
@@ -126,7 +130,9 @@ class Status(Printed):
         sections = []
         for running in self.running:
             place = f", at {running.step}" if running.step else ""
-            lines = [f"{running.done} of {say.count(running.of, 'step')}; {say.billed_usd(running.usd)} so far"]
+            lines = [
+                f"{running.done} of {say.count(running.of, 'step')}; {say.billed_usd(running.usd)} so far"
+            ]
             lines.append(_time_of_budget(running.seconds, running.budget_s))
             if running.since is not None:
                 step_time = _time_of_budget(running.step_s, running.step_budget_s)
@@ -161,7 +167,9 @@ def gather_status(target: Path | None, now: datetime.datetime | None = None) -> 
     entries = sessions.entries(here.sessions)
     rows = [entry.row for entry in entries if entry.row is not None and not entry.row.recorded]
     unfinished = [row for row in rows if row.status in (None, *RESUMABLE)]
-    running_ids = {row.id for row in unfinished if is_locked(here.sessions / row.id / sessions.LOCK)}
+    running_ids = {
+        row.id for row in unfinished if is_locked(here.sessions / row.id / sessions.LOCK)
+    }
     folders = [sessions.SessionFolder(here.sessions / name) for name in sorted(running_ids)]
     running = [Running.read(folder, card, now) for folder in folders]
     waiting = [row for row in unfinished if row.id not in running_ids]
@@ -175,7 +183,10 @@ def gather_status(target: Path | None, now: datetime.datetime | None = None) -> 
         target=name,
         at=now,
         running=tuple(running),
-        waiting=tuple(WaitingSession.read(row, here.sessions, card) for row in reversed(waiting[-MOST_WAITING:])),
+        waiting=tuple(
+            WaitingSession.read(row, here.sessions, card)
+            for row in reversed(waiting[-MOST_WAITING:])
+        ),
         left=tuple(entry.problem for entry in entries if entry.problem)[: sessions.MAX_NAMED],
         sessions=len(rows),
         usd=sum(row.usd for row in rows) + sum(session.usd for session in running),
@@ -187,7 +198,9 @@ def gather_status(target: Path | None, now: datetime.datetime | None = None) -> 
 
 def _time_of_budget(seconds: float, budget_s: float) -> str:
     """A duration against its budget in words: `90 s of 60 s, 1.5 times its budget`."""
-    excess = f", {seconds / budget_s:.1f} times its budget" if budget_s and seconds > budget_s else ""
+    excess = (
+        f", {seconds / budget_s:.1f} times its budget" if budget_s and seconds > budget_s else ""
+    )
     return f"{say.seconds(seconds)} of {say.seconds(budget_s)}{excess}"
 
 
@@ -218,9 +231,21 @@ class SessionLine(Model):
         if row.status is not None or row.recorded:
             # The report of an imported session may state no cost.
             usd = row.usd if row.charges or not row.recorded else None
-            fastest = f"{row.fastest[1]} {say.speedup_text(row.fastest[0])}" if row.fastest else None
-            results = {"grade": row.grade or None, "seconds": row.seconds, "usd": usd, "fastest": fastest}
-        facts = {"target": row.target, "plan": row.plan, "device": row.device, "reason": entry.problem}
+            fastest = (
+                f"{row.fastest[1]} {say.speedup_text(row.fastest[0])}" if row.fastest else None
+            )
+            results = {
+                "grade": row.grade or None,
+                "seconds": row.seconds,
+                "usd": usd,
+                "fastest": fastest,
+            }
+        facts = {
+            "target": row.target,
+            "plan": row.plan,
+            "device": row.device,
+            "reason": entry.problem,
+        }
         is_running = row.status is None and is_locked(root / entry.folder / sessions.LOCK)
         status = "recorded" if row.recorded else row.status or ("running" if is_running else "open")
         return cls(id=entry.folder, status=status, **facts, **results)
@@ -249,7 +274,9 @@ class SessionList(Printed):
 def list_sessions(target: Path | None) -> SessionList:
     """All sessions of a project, oldest first; without results where a session has not ended or is damaged."""
     root = find_project(target, Path.cwd()).sessions
-    return SessionList(sessions=tuple(SessionLine.from_entry(entry, root) for entry in sessions.entries(root)))
+    return SessionList(
+        sessions=tuple(SessionLine.from_entry(entry, root) for entry in sessions.entries(root))
+    )
 
 
 def show_session(name: str, target: Path | None) -> recorded.ShownSession | recorded.ShownRecorded:
@@ -259,7 +286,9 @@ def show_session(name: str, target: Path | None) -> recorded.ShownSession | reco
     if imported is not None:
         return recorded.ShownRecorded(recorded=imported)
     folder = sessions.find_session(root, name)
-    return recorded.ShownSession(head=folder.head(), record=folder.record(), steps=folder.finished())
+    return recorded.ShownSession(
+        head=folder.head(), record=folder.record(), steps=folder.finished()
+    )
 
 
 def compare_sessions(names: Sequence[str], target: Path | None) -> SessionComparison:
@@ -280,9 +309,17 @@ def compare_sessions(names: Sequence[str], target: Path | None) -> SessionCompar
             if verdict.against == "baseline":  # A wrong variant has only this verdict.
                 verdicts.setdefault(verdict.variant, {})[verdict.workload] = verdict
         commit = head.revision.commit and head.revision.commit[:12]
-        decisions = [decision for decision in outputs_of(folder.finished(), DecisionOutput) if decision.kept]
-        changed_files = [file for decision in decisions if decision.tried for file in decision.tried.files]
-        facts = {"machine": head.machine.name, "threads": str(head.threads), **row.environment.model_dump()}
+        decisions = [
+            decision for decision in outputs_of(folder.finished(), DecisionOutput) if decision.kept
+        ]
+        changed_files = [
+            file for decision in decisions if decision.tried for file in decision.tried.files
+        ]
+        facts = {
+            "machine": head.machine.name,
+            "threads": str(head.threads),
+            **row.environment.model_dump(),
+        }
         session = ComparedSession(
             id=row.id,
             target=row.target,

@@ -48,7 +48,9 @@ from loop.report.screen import Screen
 from loop.steps.setting import Setting, choose_device, choose_threads, read_setting, trusted_setting
 from loop.workers.program import run_untimed
 
-ROUNDS = 6  # Rounds of timed calls, one judged output each: half of them wrong are missed once in 64.
+ROUNDS = (
+    6  # Rounds of timed calls, one judged output each: half of them wrong are missed once in 64.
+)
 TRIALS = {kernelbench.NAME: 5, gpumode.NAME: 1, flashinfer.TRACE: 3, flashinfer.SOL: 10}
 """Format to its stated number of input sets per case."""
 MOST_CASES = 8  # Most cases on which controls are tried.
@@ -134,9 +136,15 @@ class TwoVerdicts(Printed):
         rows, answers_by_reason = [], dict[tuple[str, str], list[str]]()
         for verdict in self.verdicts:
             ratio = f", {speedup_text(verdict.ratio)}" if verdict.ratio is not None else ""
-            speedup = f", {speedup_text(verdict.theirs.speedup)}" if verdict.theirs.speedup is not None else ""
+            speedup = (
+                f", {speedup_text(verdict.theirs.speedup)}"
+                if verdict.theirs.speedup is not None
+                else ""
+            )
             agree = {True: "yes", False: "no", None: ""}[verdict.agree]
-            rows.append((verdict.answer, verdict.ours + ratio, verdict.theirs.status + speedup, agree))
+            rows.append(
+                (verdict.answer, verdict.ours + ratio, verdict.theirs.status + speedup, agree)
+            )
             for side, why in (("ours", verdict.ours_why), ("theirs", verdict.theirs.why)):
                 if why:
                     answers_by_reason.setdefault((side, why), []).append(verdict.answer)
@@ -158,14 +166,22 @@ def judge(request: TaskRequest, screen: Screen) -> tuple[TwoVerdicts, int]:
     task = table.load_task(request.path.absolute(), request.format_name)
     folder, names = table.write_as_target(request.path, request.answers, request.format_name)
     subcommand = "measure" if request.measure else "verify"
-    bench = BenchRequest(subcommand, names, folder, request.device, threads=request.threads, seed=request.seed)
+    bench = BenchRequest(
+        subcommand, names, folder, request.device, threads=request.threads, seed=request.seed
+    )
     finished, code = _run_steps(bench, screen)
     judged = []
     for name, answer in zip(names, request.answers, strict=True):
         screen.status(f"{task.format}: its own evaluator")
-        judged.append(JudgedAnswer.from_steps(task, name, finished, request.ask_evaluator(task, Path(answer))))
-    missing = tuple(text for output in outputs_of(finished, MeasureOutput) for text in output.not_exercised)
-    return TwoVerdicts(task=task.name, format=task.format, verdicts=tuple(judged), not_exercised=missing), code
+        judged.append(
+            JudgedAnswer.from_steps(task, name, finished, request.ask_evaluator(task, Path(answer)))
+        )
+    missing = tuple(
+        text for output in outputs_of(finished, MeasureOutput) for text in output.not_exercised
+    )
+    return TwoVerdicts(
+        task=task.name, format=task.format, verdicts=tuple(judged), not_exercised=missing
+    ), code
 
 
 def _run_steps(bench: BenchRequest, screen: Screen) -> tuple[Sequence[Finished], int]:
@@ -221,12 +237,18 @@ class Audited(Printed):
         screen.prose(f"theirs: {self.theirs}")
         mistakes = [control for control in self.controls if control.kind == "mistake"]
         for judge_name in ("ours", "theirs"):
-            passed = [control.control for control in mistakes if getattr(control, judge_name) == "right"]
+            passed = [
+                control.control for control in mistakes if getattr(control, judge_name) == "right"
+            ]
             judged = sum(getattr(control, judge_name) in VERDICTS for control in mistakes)
             names = f": {', '.join(passed)}" if passed else ""
             unjudged = f"; {len(mistakes) - judged} not judged" if judged < len(mistakes) else ""
-            screen.prose(f"{judge_name}: lets {len(passed)} of {judged} mistakes pass{unjudged}{names}")
-        if any({row.ours, row.theirs} != {"right"} for row in self.controls if row.kind == "honest"):
+            screen.prose(
+                f"{judge_name}: lets {len(passed)} of {judged} mistakes pass{unjudged}{names}"
+            )
+        if any(
+            {row.ours, row.theirs} != {"right"} for row in self.controls if row.kind == "honest"
+        ):
             screen.prose("the honest control did not pass: what was found may not be the mistakes")
         if idle := [control.control for control in self.controls if control.kind == "idle"]:
             screen.prose(f"not counted, as they make no difference to this task: {', '.join(idle)}")
@@ -243,14 +265,20 @@ def audit(request: TaskRequest, screen: Screen) -> Audited:
     screen.status("inputs and reference")
     interface = task_audit.apply_stated_rule(())
     if not interface["inputs"] or not interface["outputs"]:
-        raise UsageError(f"{request.path}: no floating-point inputs and outputs: loop has no controls for it")
-    controls = list(choose_controls(interface["inputs"], interface["outputs"][0], task_audit.device))
+        raise UsageError(
+            f"{request.path}: no floating-point inputs and outputs: loop has no controls for it"
+        )
+    controls = list(
+        choose_controls(interface["inputs"], interface["outputs"][0], task_audit.device)
+    )
     makes = [control.make for control in controls]
     for name in request.controls:
         if name not in makes:
             raise UsageError(f"no control {name!r} for this task", hint=name_hint(name, makes))
     if request.controls:  # An honest one shows whether the judges work at all.
-        controls = [each for each in controls if each.make in request.controls or each.theme == "honest"]
+        controls = [
+            each for each in controls if each.make in request.controls or each.theme == "honest"
+        ]
     rows, no_evaluator = task_audit.judge_controls(controls, screen)
     judge_text = f"the evaluator of {task.format}, unmodified"
     if no_evaluator:
@@ -260,8 +288,16 @@ def audit(request: TaskRequest, screen: Screen) -> Audited:
     findings = [*interface["findings"], *({"kind": "text", "what": hint} for hint in task.hints)]
     if task.timing.fresh_inputs is False and task.timing.checked is False:
         weakness = "an answer cached by value counts as fast"
-        findings.append({"kind": "timing", "what": f"timed calls get the same inputs, unchecked: {weakness}"})
-    return Audited(task=task.name, format=task.format, theirs=judge_text, findings=tuple(findings), controls=rows)
+        findings.append(
+            {"kind": "timing", "what": f"timed calls get the same inputs, unchecked: {weakness}"}
+        )
+    return Audited(
+        task=task.name,
+        format=task.format,
+        theirs=judge_text,
+        findings=tuple(findings),
+        controls=rows,
+    )
 
 
 def choose_controls(
@@ -291,14 +327,21 @@ class Audit:
         """The device of the audit."""
         return choose_device(self.request.device, self.setting.target)
 
-    def with_answers(self, controls: Sequence[Control]) -> tuple["Audit", dict[str, tuple[Control, Path]]]:
+    def with_answers(
+        self, controls: Sequence[Control]
+    ) -> tuple["Audit", dict[str, tuple[Control, Path]]]:
         """The audit of a target with an answer for each control, whose files this writes; and variant name to
         (control, file). Trusts the target; raises Untrusted if the task has changed since the user allowed it."""
         files, target = [], self.setting.target  # The same task reuses the same folder.
-        place = tasks_folder() / f"audit-{content_hash(f'{self.task.path} {self.request.format_name}')[:16]}"
+        place = (
+            tasks_folder()
+            / f"audit-{content_hash(f'{self.task.path} {self.request.format_name}')[:16]}"
+        )
         place.mkdir(parents=True, exist_ok=True)
         for control in controls:
-            ending, text = theirs.wrong_answer(self.task, control.mistake_settings(target, target.dtypes["cpu"]))
+            ending, text = theirs.wrong_answer(
+                self.task, control.mistake_settings(target, target.dtypes["cpu"])
+            )
             stem = re.sub(r"[^a-z0-9]+", "_", control.name.lower()).strip("_")
             files.append(place / f"{stem}{ending}")
             files[-1].write_text(text)
@@ -306,36 +349,56 @@ class Audit:
         folder, names = table.write_as_target(self.request.path, paths, format_name)
         with_answers = read_setting(folder)
         # The first line of a manifest has a hash of the task's files: those that the user allowed.
-        manifests = [setting.project.manifest.read_text() for setting in (with_answers, self.setting)]
+        manifests = [
+            setting.project.manifest.read_text() for setting in (with_answers, self.setting)
+        ]
         if manifests[0].partition("\n")[0] != manifests[1].partition("\n")[0]:
             raise trust.untrusted_error(with_answers.project)
         trust.grant(with_answers.project.target, trust.definition_hash(with_answers.project))
         controls_and_files = zip(controls, files, strict=True)
-        return replace(self, setting=with_answers), dict(zip(names, controls_and_files, strict=True))
+        return replace(self, setting=with_answers), dict(
+            zip(names, controls_and_files, strict=True)
+        )
 
-    def judge_controls(self, controls: Sequence[Control], screen: Screen) -> tuple[tuple[JudgedControl, ...], str]:
+    def judge_controls(
+        self, controls: Sequence[Control], screen: Screen
+    ) -> tuple[tuple[JudgedControl, ...], str]:
         """Both verdicts on each control; and why the format's evaluator gave none, empty if it did."""
         with_answers, answers = self.with_answers(controls)
         screen.status("our verification")
         our_verdicts = with_answers.judge_by_loop("verify", [*answers])
         themes = {name: control.theme for name, (control, _) in answers.items()}
-        cheats = [name for name in answers if themes[name] == "cheat" and our_verdicts[name].verdict == "right"]
-        if cheats:  # One that returns a cached output is wrong only in timed calls, where inputs change.
+        cheats = [
+            name
+            for name in answers
+            if themes[name] == "cheat" and our_verdicts[name].verdict == "right"
+        ]
+        if (
+            cheats
+        ):  # One that returns a cached output is wrong only in timed calls, where inputs change.
             screen.status("our timed calls of what verification lets pass")
             our_verdicts |= with_answers.judge_by_loop("measure", cheats)
         paths = {name: path for name, (_, path) in answers.items()}
         their_verdicts, no_evaluator = with_answers.judge_by_evaluator(paths, screen)
         # Without their evaluator, the stated rule judges all controls. Else it only checks, for mistakes that
         # loop accepted, whether they change any value.
-        accepted = [name for name in answers if themes[name] != "honest" and our_verdicts[name].verdict == "right"]
+        accepted = [
+            name
+            for name in answers
+            if themes[name] != "honest" and our_verdicts[name].verdict == "right"
+        ]
         names = [*answers] if no_evaluator else accepted
         screen.status("the rule that its format states")
         rule_verdicts = with_answers.apply_stated_rule(names)["verdicts"] if names else {}
         rows = []
         for name, (control, path) in answers.items():
             our_verdict, rule = our_verdicts[name], rule_verdicts.get(name, {})
-            their_verdict = their_verdicts.get(name) or Verdict(status=rule["status"], why=rule["why"])
-            kind: Literal["honest", "idle", "mistake"] = "honest" if control.theme == "honest" else "mistake"
+            their_verdict = their_verdicts.get(name) or Verdict(
+                status=rule["status"], why=rule["why"]
+            )
+            kind: Literal["honest", "idle", "mistake"] = (
+                "honest" if control.theme == "honest" else "mistake"
+            )
             if kind == "mistake" and our_verdict.verdict == "right" and rule.get("same", False):
                 kind = "idle"  # All outputs and inputs equal the reference's.
             rows.append(
@@ -365,11 +428,19 @@ class Audit:
             for workload in spread_evenly(workloads, MOST_CASES):
                 texts.append(format_entry(make_entry(target.signature, workload)))
         bench = BenchRequest(subcommand, names, self.setting.project.target, request.device, texts)
-        bench = replace(bench, threads=request.threads, seed=request.seed, rounds=ROUNDS, first_failure_only=True)
+        bench = replace(
+            bench,
+            threads=request.threads,
+            seed=request.seed,
+            rounds=ROUNDS,
+            first_failure_only=True,
+        )
         finished, _ = _run_steps(bench, Screen(is_quiet=True))
         return {name: gate_verdict_on(name, finished) for name in names}
 
-    def judge_by_evaluator(self, files: Mapping[str, Path], screen: Screen) -> tuple[dict[str, Verdict], str]:
+    def judge_by_evaluator(
+        self, files: Mapping[str, Path], screen: Screen
+    ) -> tuple[dict[str, Verdict], str]:
         """The evaluator's verdict on each answer, by name, and an empty text; or no verdict, and the reason: it
         cannot run here, or does not pass the first answer, which is honest."""
         task = self.task
@@ -399,7 +470,9 @@ class Audit:
         else:
             workloads = expand_sets(target, target.workloads, target.dtypes[self.device])
             chosen = spread_evenly(workloads, MOST_CASES)
-            cases = [{"name": each.name, "given": {**each.sizes, **each.attributes}} for each in chosen]
+            cases = [
+                {"name": each.name, "given": {**each.sizes, **each.attributes}} for each in chosen
+            ]
         functions, limit_s = dict[str, str](), 60 * self.request.limit_minutes
         for name in names:
             if isinstance(variant := target.variants[name], PythonVariant):

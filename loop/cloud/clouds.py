@@ -17,13 +17,19 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-MAX_ANSWER_BYTES = 1 << 16  # Most bytes of an answer that are read; metadata answers have a few hundred.
+MAX_ANSWER_BYTES = (
+    1 << 16
+)  # Most bytes of an answer that are read; metadata answers have a few hundred.
 TOKEN = re.compile(r"[A-Za-z0-9+/=_-]{8,512}")
-FIND_LIMIT_S = 0.3  # Time limit in seconds to find a server; it is one hop away and answers in milliseconds.
+FIND_LIMIT_S = (
+    0.3  # Time limit in seconds to find a server; it is one hop away and answers in milliseconds.
+)
 ANSWER_LIMIT_S = 2.0  # Time limit in seconds for one answer of a server that was found.
 POLL_S = 1.0  # Seconds between questions: a notice comes 30 s ahead, and sessions need time to end.
 UNWATCHED_AFTER_S = 15.0  # Seconds of silence after which the machine is reported as unwatched.
-NO_CLOUD = "preemption watch: no metadata server answers, so this machine is in no cloud that loop knows"
+NO_CLOUD = (
+    "preemption watch: no metadata server answers, so this machine is in no cloud that loop knows"
+)
 ENDING_EVENTS = ("Preempt", "Terminate", "Redeploy", "Reboot")
 """Azure events that end all running programs; a freeze does not."""
 
@@ -56,7 +62,9 @@ def ask(
     except TimeoutError as error:
         raise NoReply(f"{url} did not answer within {limit_s:g} s") from error
     except (OSError, ValueError, http.client.HTTPException) as error:
-        raise NoReply(f"{url}: {getattr(error, 'strerror', None) or type(error).__name__}") from error
+        raise NoReply(
+            f"{url}: {getattr(error, 'strerror', None) or type(error).__name__}"
+        ) from error
     finally:
         connection.close()
     document = None
@@ -77,7 +85,9 @@ def get_notice(cloud: str, limit_s: float = ANSWER_LIMIT_S) -> str:
         status, text, _ = ask(cloud, "/latest/api/token", lifetime, limit_s, method="PUT")
         if status == 200 and TOKEN.fullmatch(text):
             token = {"X-aws-ec2-metadata-token": text}
-            status, text, event = ask(cloud, "/latest/meta-data/spot/instance-action", token, limit_s)
+            status, text, event = ask(
+                cloud, "/latest/meta-data/spot/instance-action", token, limit_s
+            )
             if status == 404:
                 return ""
             if status == 200 and "action" in event:
@@ -95,7 +105,10 @@ def get_notice(cloud: str, limit_s: float = ANSWER_LIMIT_S) -> str:
                 name = _azure_machine(limit_s).get("name", "") if ending else ""
             for event in ending:
                 if not event.get("Resources") or not name or name in event["Resources"]:
-                    kind, when = event["EventType"].lower(), _shorten(event.get("NotBefore") or "any moment")
+                    kind, when = (
+                        event["EventType"].lower(),
+                        _shorten(event.get("NotBefore") or "any moment"),
+                    )
                     return f"azure is about to {kind} this machine, not before {when}"
             return ""
     raise NoReply(f"{base_url(cloud)} answers with status {status} and {_shorten(text)!r}")
@@ -103,7 +116,9 @@ def get_notice(cloud: str, limit_s: float = ANSWER_LIMIT_S) -> str:
 
 def _azure_machine(limit_s: float) -> dict[str, Any]:
     """What Microsoft's server says of this machine, as its `name` in events; empty if it describes none."""
-    _, _, document = ask("azure", "/metadata/instance?api-version=2021-02-01", {"Metadata": "true"}, limit_s)
+    _, _, document = ask(
+        "azure", "/metadata/instance?api-version=2021-02-01", {"Metadata": "true"}, limit_s
+    )
     compute = document.get("compute")
     return compute if isinstance(compute, dict) else {}
 
@@ -158,12 +173,18 @@ class Watch:
         if self.choice == "off":
             return ("preemption watch: it was turned off",)
         if self.cloud is None:
-            return (NO_CLOUD,) if self.is_settled else ("preemption watch: the session was over before it began",)
+            return (
+                (NO_CLOUD,)
+                if self.is_settled
+                else ("preemption watch: the session was over before it began",)
+            )
         if not self.is_settled:
             return (f"preemption watch of {self.cloud}: {self.failure or 'it never answered'}",)
         silence_s = time.monotonic() - self._answered_at_s
         if self.failure and silence_s > UNWATCHED_AFTER_S:
-            return (f"preemption watch of {self.cloud}, for the last {silence_s:.0f} s: {self.failure}",)
+            return (
+                f"preemption watch of {self.cloud}, for the last {silence_s:.0f} s: {self.failure}",
+            )
         return ()
 
     def _poll(self) -> None:

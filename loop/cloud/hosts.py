@@ -17,13 +17,17 @@ from loop.model.money import Price
 from loop.model.plan import Text
 
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$")]
-ADDRESS = re.compile(r"(?P<to>(?:[\w.][\w.-]*@)?(?:[\w.][\w.-]*|\[[0-9a-fA-F:.]+\]))(?::(?P<port>\d{1,5}))?")
+ADDRESS = re.compile(
+    r"(?P<to>(?:[\w.][\w.-]*@)?(?:[\w.][\w.-]*|\[[0-9a-fA-F:.]+\]))(?::(?P<port>\d{1,5}))?"
+)
 
 
 def _validate_address(text: object) -> object:
     """The address, unless ssh may read it as an option or a shell as several words: then raises ValueError."""
     if isinstance(text, str) and not ADDRESS.fullmatch(text):
-        raise ValueError(f"expected [user@]address[:port] or a name of ~/.ssh/config, got {quote(text)}")
+        raise ValueError(
+            f"expected [user@]address[:port] or a name of ~/.ssh/config, got {quote(text)}"
+        )
     return text
 
 
@@ -88,7 +92,9 @@ def read_hosts() -> dict[str, Host]:
     if not path.is_file():
         return {}
     if why := explain_foreign_access(path):
-        raise UsageError(f"{path}: it names commands, and others can change it: {why}", f"chmod go-w {path}")
+        raise UsageError(
+            f"{path}: it names commands, and others can change it: {why}", f"chmod go-w {path}"
+        )
     hosts = read_file(path, Hosts).value.hosts
     return {name: host.model_copy(update={"name": name}) for name, host in hosts.items()}
 
@@ -97,7 +103,9 @@ def find_host(name: str) -> Host:
     """The machine of this name. Raises UsageError if there is none, and as `read_hosts`."""
     entries = read_hosts()
     if not entries:
-        raise UsageError(f"no host {name!r}: there is no {HOSTS_FILE}", hint=f"write one: {hosts_path()}")
+        raise UsageError(
+            f"no host {name!r}: there is no {HOSTS_FILE}", hint=f"write one: {hosts_path()}"
+        )
     if name not in entries:
         hint = did_you_mean(name, [*entries]) or f"known: {', '.join(entries)}"
         raise UsageError(f"no host {name!r}", hint=hint)

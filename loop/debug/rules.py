@@ -49,7 +49,13 @@ class Rule:
     @property
     def negated(self) -> "Rule":
         """The opposite rule, which counts as slightly less simple."""
-        return Rule(self.opposite, self.text, self.cost + 0.1, lambda case: not self.holds(case), self.limits)
+        return Rule(
+            self.opposite,
+            self.text,
+            self.cost + 0.1,
+            lambda case: not self.holds(case),
+            self.limits,
+        )
 
 
 class RuleSearch:
@@ -88,14 +94,20 @@ class RuleSearch:
             by_outcome = {True: 0.0, False: 0.0}
             for rule, likelihood in likelihoods:
                 by_outcome[rule.holds(case)] += likelihood
-            return round(min(by_outcome.values()), 6)  # Rounding errors must not decide between equal cases.
+            return round(
+                min(by_outcome.values()), 6
+            )  # Rounding errors must not decide between equal cases.
 
         case = max(self.untried, key=doubt, default=None)
-        if case is not None and doubt(case) <= MIN_DOUBT * sum(likelihood for _, likelihood in likelihoods):
+        if case is not None and doubt(case) <= MIN_DOUBT * sum(
+            likelihood for _, likelihood in likelihoods
+        ):
             is_enough = self.predicted >= ENOUGH_PREDICTIONS
             has_both = min(len(self.failing), len(self.passing)) > 1  # Several of each.
             # Predicted failures and passes in turn; at the end one more of the rarer kind.
-            should_fail = len(self.failing) < len(self.passing) if is_enough else self.predicted % 2 == 0
+            should_fail = (
+                len(self.failing) < len(self.passing) if is_enough else self.predicted % 2 == 0
+            )
             expected = [case for case in self.untried if leading.holds(case) == should_fail]
             if is_enough and (has_both or not expected):
                 return None
@@ -118,7 +130,9 @@ class RuleSearch:
         ones, several of each; else None."""
         has_both = min(len(self.failing), len(self.passing)) > 1
         is_tested = has_both and self.predicted >= MIN_PREDICTIONS
-        return self.rules[0] if self.rules and is_tested and self.rules[0].cost <= MAX_COST else None
+        return (
+            self.rules[0] if self.rules and is_tested and self.rules[0].cost <= MAX_COST else None
+        )
 
     def _queue_cases(self, cases: Iterable[Case]) -> None:
         """Queue new cases that may be tried, small ones first, because they are quick."""
@@ -133,7 +147,14 @@ class RuleSearch:
         for case in around:
             for name, max_size in self.sizes.items():
                 size = int(case[name])
-                sizes = {*SIZES, *range(size - 2, size + 3), 2 * size, size // 2, 3 * size, 5 * size}
+                sizes = {
+                    *SIZES,
+                    *range(size - 2, size + 3),
+                    2 * size,
+                    size // 2,
+                    3 * size,
+                    5 * size,
+                }
                 for step in BLOCK_SIZES:  # Tells `M == 31` from `M % 48 == 31`.
                     sizes |= {size - step, size + step}
                 sizes |= {int(case[other]) for other in self.sizes}
@@ -142,9 +163,16 @@ class RuleSearch:
                 values = dict.fromkeys(tried[name] for tried in (*self.failing, *self.passing))
                 yield from ({**case, name: value} for value in values)
             for _ in range(DRAWN_CASES if self.sizes else 0):
-                names = self.random.sample(list(self.sizes), self.random.randint(1, len(self.sizes)))
-                drawn = {name: self.random.choice(SIZES) * self.random.choice((1, 8)) for name in names}
-                yield {**case, **{name: min(size, self.sizes[name]) for name, size in drawn.items()}}
+                names = self.random.sample(
+                    list(self.sizes), self.random.randint(1, len(self.sizes))
+                )
+                drawn = {
+                    name: self.random.choice(SIZES) * self.random.choice((1, 8)) for name in names
+                }
+                yield {
+                    **case,
+                    **{name: min(size, self.sizes[name]) for name, size in drawn.items()},
+                }
 
     def _cases_at_limits(self, rule: Rule) -> Iterator[Case]:
         """Cases on both sides of a rule's limits, and halfway between the nearest tried sizes; also
@@ -171,14 +199,20 @@ class RuleSearch:
             rules.append(Rule("always", "never", 0.5, lambda case: True))
         else:
             rules += _pairs(broad, self.passing)
-            rules += [rule.negated for rule in _pairs([rule.negated for rule in strict], self.failing)]
-        return sorted({rule.text: rule for rule in rules}.values(), key=lambda rule: rule.cost)[:MAX_RULES]
+            rules += [
+                rule.negated for rule in _pairs([rule.negated for rule in strict], self.failing)
+            ]
+        return sorted({rule.text: rule for rule in rules}.values(), key=lambda rule: rule.cost)[
+            :MAX_RULES
+        ]
 
     def _conditions(self) -> Iterator[Rule]:
         """Rules of one condition: on a size that differs between cases (multiples, remainders, powers of two,
         equality, thresholds), on two sizes, and on attributes, type, values and layout. Simple ones cost less."""
         cases = [*self.failing, *self.passing]
-        values_by_name = {name: list(dict.fromkeys(case[name] for case in cases)) for name in cases[0]}
+        values_by_name = {
+            name: list(dict.fromkeys(case[name] for case in cases)) for name in cases[0]
+        }
         differing = [name for name, values in values_by_name.items() if len(values) > 1]
         sizes = [name for name in differing if name in self.sizes]
         for name in sizes:
@@ -192,7 +226,11 @@ class RuleSearch:
                 for remainder in sorted(remainders) if step <= 64 else ():
                     texts = (f"{name} % {step} == {remainder}", f"{name} % {step} != {remainder}")
                     cost = 2.5 if is_power else 3.5
-                    yield Rule(*texts, cost, lambda case, n=name, s=step, r=remainder: int(case[n]) % s == r)
+                    yield Rule(
+                        *texts,
+                        cost,
+                        lambda case, n=name, s=step, r=remainder: int(case[n]) % s == r,
+                    )
             texts = (f"{name} is no power of two", f"{name} is a power of two")
             yield Rule(*texts, 3.0, lambda case, n=name: int(case[n]).bit_count() != 1)
             for size in sorted({0, 1, *failing_sizes}):
@@ -202,18 +240,31 @@ class RuleSearch:
             limits: set[int] = set()  # Thresholds between tried sizes.
             for low, high in pairwise(sorted(int(size) for size in values_by_name[name])):
                 powers = [1 << bit for bit in range(low.bit_length(), high.bit_length() + 1)][-3:]
-                candidates = (low + 1, (low + high + 1) // 2, high, *powers, *(power + 1 for power in powers))
+                candidates = (
+                    low + 1,
+                    (low + high + 1) // 2,
+                    high,
+                    *powers,
+                    *(power + 1 for power in powers),
+                )
                 limits |= {limit for limit in candidates if low < limit <= high}
             for limit in sorted(limits):
-                is_rounder, texts = _is_round(limit - 1), (f"{name} >= {limit}", f"{name} < {limit}")
+                is_rounder, texts = (
+                    _is_round(limit - 1),
+                    (f"{name} >= {limit}", f"{name} < {limit}"),
+                )
                 if is_rounder:  # As `D > 512`.
                     texts = (f"{name} > {limit - 1}", f"{name} <= {limit - 1}")
                 cost = 1.5 if _is_round(limit) or is_rounder else 3.0
-                yield Rule(*texts, cost, lambda case, n=name, m=limit: int(case[n]) >= m, ((name, limit),))
+                yield Rule(
+                    *texts, cost, lambda case, n=name, m=limit: int(case[n]) >= m, ((name, limit),)
+                )
         for first, second in combinations(sizes, 2):
             for (sign, opposite), compare in COMPARISONS.items():
                 texts = (f"{first} {sign} {second}", f"{first} {opposite} {second}")
-                yield Rule(*texts, 2.0, lambda case, a=first, b=second, c=compare: c(case[a], case[b]))
+                yield Rule(
+                    *texts, 2.0, lambda case, a=first, b=second, c=compare: c(case[a], case[b])
+                )
         for name in differing:
             for choice in values_by_name[name] if name not in self.sizes else ():
                 word = str(choice).lower() if isinstance(choice, bool) else str(choice)
@@ -227,12 +278,21 @@ def _pairs(rules: Iterable[Rule], cases: Sequence[Case]) -> Iterator[Rule]:
     cases only the simplest is joined."""
     rule_by_mask: dict[int, Rule] = {}  # Bit n of a mask: whether the rule holds in case n.
     for rule in sorted(rules, key=lambda rule: rule.cost):
-        rule_by_mask.setdefault(sum(1 << n for n, case in enumerate(cases) if rule.holds(case)), rule)
-    for (mask, first), (other_mask, second) in combinations([*rule_by_mask.items()][: 4 * MAX_RULES], 2):
+        rule_by_mask.setdefault(
+            sum(1 << n for n, case in enumerate(cases) if rule.holds(case)), rule
+        )
+    for (mask, first), (other_mask, second) in combinations(
+        [*rule_by_mask.items()][: 4 * MAX_RULES], 2
+    ):
         if not mask & other_mask:
             texts = f"{first.text} and {second.text}", f"{first.opposite} or {second.opposite}"
             cost, limits = first.cost + second.cost + JOINING_COST, (*first.limits, *second.limits)
-            yield Rule(*texts, cost, lambda case, a=first, b=second: a.holds(case) and b.holds(case), limits)
+            yield Rule(
+                *texts,
+                cost,
+                lambda case, a=first, b=second: a.holds(case) and b.holds(case),
+                limits,
+            )
 
 
 def _is_round(size: int) -> bool:

@@ -28,7 +28,11 @@ def skill_text() -> str:
     rows, command_by_words = [], {command.words: command for command in ALL}
     for command in ALL:
         if command.mcp:
-            needed = [option.name.upper() for option in command.parameters if option.default is Parameter.empty]
+            needed = [
+                option.name.upper()
+                for option in command.parameters
+                if option.default is Parameter.empty
+            ]
             rows.append({"words": " ".join([command.words, *needed]), "line": command.summary})
 
     def examples(*names: str) -> list[Markdown]:
@@ -36,7 +40,9 @@ def skill_text() -> str:
         texts = []
         for name in names:
             example, is_tool = command_by_words[name].examples[0], bool(command_by_words[name].mcp)
-            texts.append(Markdown(f"{example} --json" if is_tool and "--json" not in example else example))
+            texts.append(
+                Markdown(f"{example} --json" if is_tool and "--json" not in example else example)
+            )
         return texts
 
     return TEMPLATES.get_template("SKILL.md.j2").render(
@@ -44,7 +50,12 @@ def skill_text() -> str:
         look=examples("status", "kernels list", "targets inspect", "plan next"),
         start=examples("init"),
         other=examples(
-            "kernels verify", "kernels measure", "bisect", "sessions compare", "patterns list", "cost show"
+            "kernels verify",
+            "kernels measure",
+            "bisect",
+            "sessions compare",
+            "patterns list",
+            "cost show",
         ),
         commands=rows,
         exit_codes={str(int(code)): code.meaning for code in ExitCode},
@@ -90,12 +101,17 @@ def install(folder: Path | None, screen: Screen, *, yes: bool, as_json: bool) ->
         if path in SKILL_PATHS and old_texts[path] and BEGIN not in old_texts[path]:
             raise UsageError(f"{here / path}: it is not loop's, and stays", hint="move it away")
     new_texts = {path: skill_text() for path in SKILL_PATHS}
-    template, skill_link = TEMPLATES.get_template("AGENTS.md.j2"), Markdown(SKILL_PATHS[0].as_posix())
+    template, skill_link = (
+        TEMPLATES.get_template("AGENTS.md.j2"),
+        Markdown(SKILL_PATHS[0].as_posix()),
+    )
     page, section = old_texts[AGENTS_PATH], template.render(skill=skill_link)
     above, begin, remainder = page.partition(BEGIN)
     _, end, below = remainder.partition(END)
     if begin and not end:
-        raise UsageError(f"{here / AGENTS_PATH}: the mark that ends loop's part is gone", f"put {END} behind it")
+        raise UsageError(
+            f"{here / AGENTS_PATH}: the mark that ends loop's part is gone", f"put {END} behind it"
+        )
     new_page = above + section.rstrip() + below
     new_texts[AGENTS_PATH] = new_page if begin else f"{page.rstrip()}\n\n{section}".lstrip()
     changed = [path for path in new_texts if new_texts[path] != old_texts[path]]

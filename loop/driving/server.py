@@ -37,11 +37,15 @@ try:
     from mcp.server.lowlevel import Server
     from mcp.server.stdio import stdio_server
 except ModuleNotFoundError as error:
-    raise UsageError("`loop mcp` needs the package `mcp`", hint="pip install 'kernel-loop[mcp]'") from error
+    raise UsageError(
+        "`loop mcp` needs the package `mcp`", hint="pip install 'kernel-loop[mcp]'"
+    ) from error
 
 LONGEST_WAIT_S = 50.0  # Longest wait of one call in seconds: clients time out after about a minute.
 KEPT_JOBS = 100  # How many job folders of agents are kept.
-JOB_ID_PREFIX = "mcp-"  # Prefix of ids of jobs that agents start. Only these job folders are deleted here.
+JOB_ID_PREFIX = (
+    "mcp-"  # Prefix of ids of jobs that agents start. Only these job folders are deleted here.
+)
 UNENDED_STATES = ("queued", "running")
 CANCEL_LIMIT_S = 20.0  # Seconds for a job to end after it was cancelled.
 JobId = Annotated[str, Argument(help="An id that a tool returned, or last.")]
@@ -88,7 +92,9 @@ def read_state(job: JobFolder) -> JobState:
             result = event
     end = time.time()
     if not is_running:
-        end = max(folders.modified_at(job.path / name) for name in (folders.STDOUT, folders.EXIT_CODE))
+        end = max(
+            folders.modified_at(job.path / name) for name in (folders.STDOUT, folders.EXIT_CODE)
+        )
     state: Literal["running", "ended", "lost"] = "ended"
     if is_running:  # What an agent can do next.
         state, advice = "running", f"job_wait with job={job.id}"
@@ -132,7 +138,11 @@ def find_job(name: str) -> JobFolder:
     jobs = {job.id: job for job in folders.list_jobs() if job.id.startswith(JOB_ID_PREFIX)}
     job_id = max(jobs, default=name) if name == "last" else name  # Ids begin with the time.
     if job_id not in jobs:
-        newest = f"the newest: {', '.join(sorted(jobs)[-3:])}" if jobs else "a tool that starts work returns one"
+        newest = (
+            f"the newest: {', '.join(sorted(jobs)[-3:])}"
+            if jobs
+            else "a tool that starts work returns one"
+        )
         raise UsageError(f"no job {name!r}", hint=newest)
     return jobs[job_id]
 
@@ -147,7 +157,9 @@ def wait_for_job(job: JobFolder, limit_s: float) -> JobState:
 
 def job_wait(
     job: JobId = "last",
-    wait_s: Annotated[float, Option(help="Seconds to wait.", min=0, max=LONGEST_WAIT_S)] = LONGEST_WAIT_S,
+    wait_s: Annotated[
+        float, Option(help="Seconds to wait.", min=0, max=LONGEST_WAIT_S)
+    ] = LONGEST_WAIT_S,
 ) -> JobState:
     """Wait for a job to end, up to 50 s; call it again while the state is `running`."""
     return wait_for_job(find_job(job), wait_s)
@@ -171,8 +183,13 @@ HIDDEN = frozenset(
     )
 )
 """Parameters that no tool has: only a person may set them."""
-DEFAULT_WAIT_S = 30.0  # Seconds that a call waits for the job that it started, if it does not say `wait_s`.
-TOOL_COMMANDS = (Command("job wait", job_wait, mcp="reads"), Command("job cancel", job_cancel, mcp="ends"))
+DEFAULT_WAIT_S = (
+    30.0  # Seconds that a call waits for the job that it started, if it does not say `wait_s`.
+)
+TOOL_COMMANDS = (
+    Command("job wait", job_wait, mcp="reads"),
+    Command("job cancel", job_cancel, mcp="ends"),
+)
 """Tools that are no commands of the command line."""
 
 
@@ -190,7 +207,11 @@ class Tool:
     @property
     def parameters(self) -> dict[str, Parameter]:
         """The command's parameters that an agent may set, by name; those in `HIDDEN` it may not."""
-        return {parameter.name: parameter for parameter in self.command.parameters if parameter.name not in HIDDEN}
+        return {
+            parameter.name: parameter
+            for parameter in self.command.parameters
+            if parameter.name not in HIDDEN
+        }
 
     @cached_property
     def arguments(self) -> type[BaseModel]:
@@ -203,11 +224,19 @@ class Tool:
                 kind = Literal["person", "tuner"]
                 description = "You (`person`: it pauses with a brief), or a search (`tuner`)."
             default = ... if parameter.default is Parameter.empty else parameter.default
-            fields[name] = kind, Field(default, description=description, ge=option.min, le=option.max)
+            fields[name] = (
+                kind,
+                Field(default, description=description, ge=option.min, le=option.max),
+            )
         if self.command.mcp == "starts":
             description = "Wait so long for the end; after that `job_wait` goes on waiting."
-            fields["wait_s"] = float, Field(DEFAULT_WAIT_S, ge=0, le=LONGEST_WAIT_S, description=description)
-        return create_model(f"{self.name}_arguments", __config__=ConfigDict(extra="forbid"), **fields)
+            fields["wait_s"] = (
+                float,
+                Field(DEFAULT_WAIT_S, ge=0, le=LONGEST_WAIT_S, description=description),
+            )
+        return create_model(
+            f"{self.name}_arguments", __config__=ConfigDict(extra="forbid"), **fields
+        )
 
     def check_arguments(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments of a call, with defaults. Raises UsageError that names the wrong one and describes it."""
@@ -228,7 +257,9 @@ class Tool:
         """Run the command in this process, and return what `--json` prints. Only for tools that start no job."""
         out = io.StringIO()
         defaults = {parameter.name: default_of(parameter) for parameter in self.command.parameters}
-        self.command.call({**defaults, **values, "json": True}, Screen(out, io.StringIO(), is_quiet=True))
+        self.command.call(
+            {**defaults, **values, "json": True}, Screen(out, io.StringIO(), is_quiet=True)
+        )
         return json.loads(out.getvalue())  # type: ignore[no-any-return]
 
     def command_line(self, values: Mapping[str, Any]) -> list[str]:
@@ -275,7 +306,9 @@ def new_server() -> Server[Any]:
             hints = {"read_only_hint": effect == "reads", "destructive_hint": effect == "ends"}
             hints |= {"idempotent_hint": effect != "starts", "open_world_hint": False}
             annotations = types.ToolAnnotations(**hints)
-            described.append(types.Tool(name=tool.name, input_schema=schema, annotations=annotations, **fields))
+            described.append(
+                types.Tool(name=tool.name, input_schema=schema, annotations=annotations, **fields)
+            )
         return types.ListToolsResult(tools=described)
 
     async def call_tool(ctx: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
@@ -308,7 +341,11 @@ def new_server() -> Server[Any]:
         )
 
     return Server(
-        "loop", version=__version__, instructions=INSTRUCTIONS, on_list_tools=list_tools, on_call_tool=call_tool
+        "loop",
+        version=__version__,
+        instructions=INSTRUCTIONS,
+        on_list_tools=list_tools,
+        on_call_tool=call_tool,
     )
 
 

@@ -50,10 +50,14 @@ def torch(context: Context, arguments: Requirement) -> RunningAction[TorchOutput
     conflict, hint = explain_torch_misfit(output, arguments.at_least, context.bench.device)
     if output.ok and conflict:
         output = output.model_copy(update={"ok": False, "message": conflict, "hint": hint})
-    return Result(output.model_copy(update={"identity": f"torch {output.version} {output.cuda_build}"}))
+    return Result(
+        output.model_copy(update={"identity": f"torch {output.version} {output.cuda_build}"})
+    )
 
 
-def explain_torch_misfit(output: TorchOutput, at_least: str, device: Device) -> tuple[str, str | None]:
+def explain_torch_misfit(
+    output: TorchOutput, at_least: str, device: Device
+) -> tuple[str, str | None]:
     """Why this torch does not fit the device or its driver (empty if it fits), and how to fix that, if known."""
     gpus_here = detect_gpus()
     if not is_new_enough(output.version, at_least):
@@ -65,7 +69,9 @@ def explain_torch_misfit(output: TorchOutput, at_least: str, device: Device) -> 
         return "", None
     supported = f"CUDA {gpus_here.cuda[0]}" if gpus_here.cuda else "an older CUDA"
     subject = "torch built for CUDA"
-    conflict, _ = machine.explain_old_driver(subject, output.cuda_build, gpus_here.cuda, gpus_here.driver)
+    conflict, _ = machine.explain_old_driver(
+        subject, output.cuda_build, gpus_here.cuda, gpus_here.driver
+    )
     return conflict, f"install a newer driver, or a torch that is built for {supported}"
 
 
@@ -102,9 +108,16 @@ def device(context: Context, arguments: NoArguments) -> RunningAction[DeviceOutp
     try:
         for variant in bench.compiled_variants(context.task.variants).values():
             require_fit(variant, needs_compiler=False)
-        output = DeviceOutput.model_validate({**fields, **(yield from _run_check(context, "device"))})
+        output = DeviceOutput.model_validate(
+            {**fields, **(yield from _run_check(context, "device"))}
+        )
     except BuildFailed as misfit:
-        fields |= {"ok": False, "device": bench.device, "message": misfit.message, "hint": misfit.hint}
+        fields |= {
+            "ok": False,
+            "device": bench.device,
+            "message": misfit.message,
+            "hint": misfit.hint,
+        }
         output = DeviceOutput.model_validate(fields)
     message = f"{device_name or bench.device}: {output.message}"
     identity = f"{bench.device} {output.name} {host.name} {output.driver}"
@@ -138,8 +151,12 @@ def extension(context: Context, arguments: NoArguments) -> RunningAction[Extensi
         cached = build.find_build(name, variant, folder, cache=bench.cache, include=bench.include)
         if cached is None:
             return Result(ExtensionOutput(ok=True, message=f"{name} needs a build"))
-        workload = expand_sets(bench.target, bench.target.workloads, bench.target.dtypes[bench.device])[0]
-        (checks,) = yield from verify(bench, [Job(bench.make_side(name, cached), [workload], layouts=False)])
+        workload = expand_sets(
+            bench.target, bench.target.workloads, bench.target.dtypes[bench.device]
+        )[0]
+        (checks,) = yield from verify(
+            bench, [Job(bench.make_side(name, cached), [workload], layouts=False)]
+        )
         if failed_check := checks.first_failure:
             message = f"{name}: {failed_check.message}"
             hint = f"`{context.command('kernels', 'verify', name)}`"
@@ -148,7 +165,9 @@ def extension(context: Context, arguments: NoArguments) -> RunningAction[Extensi
     message = f"{', '.join(right_variants)}: fresh, loads, answers"
     if not right_variants:
         message = "no variant here has to be built"
-    return Result(ExtensionOutput(ok=True, message=message, extension="ready"), idle=not right_variants)
+    return Result(
+        ExtensionOutput(ok=True, message=message, extension="ready"), idle=not right_variants
+    )
 
 
 def preemption(context: Context, arguments: NoArguments) -> RunningAction[PreemptionOutput]:
@@ -161,7 +180,11 @@ def preemption(context: Context, arguments: NoArguments) -> RunningAction[Preemp
     while not watch.is_settled and time.monotonic() < deadline:
         yield Tick("asking for the cloud's metadata server")
         time.sleep(0.02)
-    watched = f"{watch.cloud} is asked every second" if watch.cloud else "; ".join(watch.explain_unwatched())
+    watched = (
+        f"{watch.cloud} is asked every second"
+        if watch.cloud
+        else "; ".join(watch.explain_unwatched())
+    )
     fields = {"cloud": watch.cloud, "notice": watch.notice}
     return Result(PreemptionOutput(ok=not watch.notice, message=watch.notice or watched, **fields))
 
@@ -178,7 +201,9 @@ def require_fit(variant: CAbiVariant, *, needs_compiler: bool = True) -> None:
     bound = f", older than {driver_cuda[0] + 1}.0" if driver_cuda else ""
     hint = f"install a CUDA toolkit that knows {gpu.architecture}{bound}: {machine.TOOLKIT_ARCHIVE}"
     if needs_compiler and shutil.which(compiler) is None:
-        toolkits = [Path(os.environ[name]) for name in ("CUDA_HOME", "CUDA_PATH") if name in os.environ]
+        toolkits = [
+            Path(os.environ[name]) for name in ("CUDA_HOME", "CUDA_PATH") if name in os.environ
+        ]
         toolkits.append(Path(TOOLKIT_ROOT) / "cuda")
         toolkits += sorted(Path(TOOLKIT_ROOT).glob("cuda-*"), reverse=True)  # The newest first.
         compilers = [toolkit / "bin/nvcc" for toolkit in toolkits]
@@ -188,11 +213,17 @@ def require_fit(variant: CAbiVariant, *, needs_compiler: bool = True) -> None:
     release = machine.nvcc_release(compiler)
     if release is None:
         return
-    conflict, remedy = machine.explain_old_driver("code from nvcc", release, driver_cuda, gpus_here.driver)
+    conflict, remedy = machine.explain_old_driver(
+        "code from nvcc", release, driver_cuda, gpus_here.driver
+    )
     if conflict:
         raise BuildFailed(conflict, remedy, "", no_compiler=True)
-    codes = (output_of([compiler, "--list-gpu-code"], limit_s=machine.VERSION_LIMIT_S) or "").split()
-    is_unknown = bool(codes) and gpu.architecture not in codes  # A compiler may not list what it knows.
+    codes = (
+        output_of([compiler, "--list-gpu-code"], limit_s=machine.VERSION_LIMIT_S) or ""
+    ).split()
+    is_unknown = (
+        bool(codes) and gpu.architecture not in codes
+    )  # A compiler may not list what it knows.
     if is_unknown and machine.requests_code_for(variant.build.flags, gpu.architecture):
         range_text = f"nvcc {release} compiles for {codes[0]} to {codes[-1]}"
         message = f"{range_text}, not for {gpu.architecture} ({gpu.name})"

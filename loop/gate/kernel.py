@@ -22,7 +22,14 @@ from loop.calls.call import Refused
 from loop.formats.model import ANSWERS
 from loop.gate.environment import require_fit
 from loop.gate.model import BuildOutput, LoadOutput, ShareOutput, SourcesOutput
-from loop.gate.verify import MOST_HUNG, Job, TimeAllowance, group_by_name, merge_checks, workload_key
+from loop.gate.verify import (
+    MOST_HUNG,
+    Job,
+    TimeAllowance,
+    group_by_name,
+    merge_checks,
+    workload_key,
+)
 from loop.gate.verify import verify as verify_sides
 from loop.jobs.folder import JobFolder
 from loop.library.definitions import Project, read_file
@@ -31,7 +38,15 @@ from loop.library.trust import read_origin
 from loop.machine.machine import cores
 from loop.model.base import Model
 from loop.model.dtypes import Device, Dtype
-from loop.model.measurement import BASELINE, Against, Build, Check, NoSpeedVerdict, VariantChecks, Weaknesses
+from loop.model.measurement import (
+    BASELINE,
+    Against,
+    Build,
+    Check,
+    NoSpeedVerdict,
+    VariantChecks,
+    Weaknesses,
+)
 from loop.model.output import VerifyOutput, outputs_of
 from loop.model.record import KnownGood, SessionHead
 from loop.model.target import CAbiVariant, Target, Workload
@@ -74,16 +89,24 @@ def sources(context: Context, arguments: SourceLimits) -> RunningAction[SourcesO
     units, headers, problems, identities = 0, set[str](), list[str](), list[str]()
     for name, variant in context.bench.compiled_variants(context.task.variants).items():
         try:
-            scan = yield from build.scan_sources(variant, context.task.folder, context.bench.include)
+            scan = yield from build.scan_sources(
+                variant, context.task.folder, context.bench.include
+            )
         except BuildFailed as error:
-            return Result(SourcesOutput(ok=False, message=f"{name}: {error.message}", hint=error.hint))
+            return Result(
+                SourcesOutput(ok=False, message=f"{name}: {error.message}", hint=error.hint)
+            )
         identities.append(f"{name}={scan.identity}")
         units = max(units, len(variant.sources))
         headers |= set(scan.framework_headers)
         if len(variant.sources) > arguments.units:
-            problems.append(f"{name} has {len(variant.sources)} translation units: include them from one file")
+            problems.append(
+                f"{name} has {len(variant.sources)} translation units: include them from one file"
+            )
     if headers:
-        problems.append(f"framework headers are included, {sorted(headers)[0]} first: use native types")
+        problems.append(
+            f"framework headers are included, {sorted(headers)[0]} first: use native types"
+        )
     output = SourcesOutput(
         ok=not problems,
         message="; ".join(problems) or (SOURCES_FINE if identities else NOT_COMPILED),
@@ -101,7 +124,10 @@ def build_variants(context: Context, arguments: NoArguments) -> RunningAction[Bu
     variants = {**selected, **context.bench.emulated_variants(context.task.emulated)}
     builds, failures = yield from compile_all(context, variants)
     compiled = [library for library in builds if library.compiled]
-    summaries = [f"{b.variant} {'cached' if b.cached else f'compiled in {b.seconds:.1f} s'}" for b in compiled]
+    summaries = [
+        f"{b.variant} {'cached' if b.cached else f'compiled in {b.seconds:.1f} s'}"
+        for b in compiled
+    ]
     summaries += [library.note for library in builds if library.note]
     message = ", ".join(summaries) if builds else "no variant is compiled"
     output = BuildOutput(
@@ -158,8 +184,14 @@ def build_sides(
     """Build variants of the session, some for the emulator if the session emulates them. Returns name to side
     (variant with its build) of those that compile or need no build, and the failures of the others. `flags`: of
     the compiler, besides the variant's own."""
-    bench, emulated = context.bench, context.bench.emulated_variants(set(names) & {*context.task.emulated})
-    variants = {**variants_to_build(context, [name for name in names if name not in emulated]), **emulated}
+    bench, emulated = (
+        context.bench,
+        context.bench.emulated_variants(set(names) & {*context.task.emulated}),
+    )
+    variants = {
+        **variants_to_build(context, [name for name in names if name not in emulated]),
+        **emulated,
+    }
     for name, variant in variants.items():
         if flags and isinstance(variant, CAbiVariant):
             recipe = variant.build.model_copy(update={"flags": (*variant.build.flags, *flags)})
@@ -167,7 +199,10 @@ def build_sides(
     builds, failures = yield from compile_all(context, variants)
     build_by_name = {build.variant: build for build in builds}
     usable = [name for name in names if name in build_by_name or name not in variants]
-    sides = {name: bench.make_side(name, build_by_name.get(name), emulated=name in emulated) for name in usable}
+    sides = {
+        name: bench.make_side(name, build_by_name.get(name), emulated=name in emulated)
+        for name in usable
+    }
     return sides, failures
 
 
@@ -181,7 +216,9 @@ def load(context: Context, arguments: NoArguments) -> RunningAction[LoadOutput]:
     """Load every built library in its own process, to check its symbols and build id.
     The step ends at the first that does not load; variants without a build are built first."""
     bench = context.bench
-    built, failures = yield from compile_all(context, bench.compiled_variants(context.task.variants))
+    built, failures = yield from compile_all(
+        context, bench.compiled_variants(context.task.variants)
+    )
     if failures:
         return Result(LoadOutput(ok=False, message=failures[0].message, hint=failures[0].hint))
     for library in built:
@@ -228,10 +265,16 @@ def planned_check_sets(context: Context) -> list[str]:
 def unplanned_sets(context: Context) -> list[str]:
     """Workload sets of the target that the plan neither times nor checks."""
     plan = context.task.plan
-    return [name for name in context.bench.target.workloads if name not in (*plan.workloads, *plan.checks)]
+    return [
+        name
+        for name in context.bench.target.workloads
+        if name not in (*plan.workloads, *plan.checks)
+    ]
 
 
-def distinct_workloads(workloads: Iterable[Workload], beyond: Iterable[Workload] = ()) -> tuple[Workload, ...]:
+def distinct_workloads(
+    workloads: Iterable[Workload], beyond: Iterable[Workload] = ()
+) -> tuple[Workload, ...]:
     """The workloads without duplicates (same name and seed), and without those of `beyond`."""
     workload_by_key = {workload_key(workload): workload for workload in workloads}
     for workload in beyond:
@@ -240,7 +283,10 @@ def distinct_workloads(workloads: Iterable[Workload], beyond: Iterable[Workload]
 
 
 def describe_unverified_sets(
-    context: Context, names: Sequence[str], left_out: Sequence[Workload], device: Device | None = None
+    context: Context,
+    names: Sequence[str],
+    left_out: Sequence[Workload],
+    device: Device | None = None,
 ) -> list[str]:
     """At most one sentence: the sets not fully verified, and the command that verifies them. `names`: the
     variants; `left_out`: workloads that were not verified."""
@@ -249,7 +295,9 @@ def describe_unverified_sets(
         set_keys = set(map(workload_key, workloads(context, [set_name], device=device)))
         if missing := len(set_keys & left_out_keys):
             is_whole = missing == len(set_keys)
-            set_texts.append(set_name if is_whole else f"{set_name} ({missing} of {len(set_keys)} workloads)")
+            set_texts.append(
+                set_name if is_whole else f"{set_name} ({missing} of {len(set_keys)} workloads)"
+            )
     command, count = context.command("kernels", "verify", *names), say.count(len(set_texts), "set")
     return [f"{count} of workloads, {', '.join(set_texts)}: `{command}`"] if set_texts else []
 
@@ -284,7 +332,9 @@ def verify(context: Context, arguments: VerifyTerms) -> RunningAction[VerifyOutp
         # Split by workloads, not by variants, so that each reference is computed once. Workloads of one name stay
         # together, and are dealt out like cards, those with most work first.
         plan, groups, parts = context.task.plan, group_by_name(all_workloads), list[Part]()
-        groups.sort(key=lambda group: -len(group) * count_operations(context.bench.target, group[0]))
+        groups.sort(
+            key=lambda group: -len(group) * count_operations(context.bench.target, group[0])
+        )
         count, names = min(context.task.campaign.width, len(groups)), [*side_by_name]
         for number in range(count):
             only = tuple(group[0].name for group in groups[number::count])
@@ -324,16 +374,23 @@ def choose_workloads(
     return distinct_workloads(required), tuple(sorted(optional, key=operations_of))
 
 
-def _verify_share(context: Context, variant_sides: Sequence[Side], arguments: ShareTerms) -> Waiting[ShareOutput]:
+def _verify_share(
+    context: Context, variant_sides: Sequence[Side], arguments: ShareTerms
+) -> Waiting[ShareOutput]:
     """Verify these variants, and the baseline as a control, on the share's workloads. On a CPU the timed
     workloads follow with fewer threads, unless their number is given. Raises WorkFailed if an answer to a
     foreign task edits the task's files meanwhile."""
     task_files, notes = hash_task_files(context.task.folder), list[str]()
     bench, (required, optional) = context.bench, choose_workloads(context, arguments.seeds)
     sides = [replace(side, threads=arguments.threads) for side in variant_sides]
-    fitting = fit_workloads(bench, (*required, *optional), [*sides, bench.make_side(BASELINE)], one_at_a_time=True)
+    fitting = fit_workloads(
+        bench, (*required, *optional), [*sides, bench.make_side(BASELINE)], one_at_a_time=True
+    )
     own_names = frozenset(arguments.only) or None
-    jobs = [Job(side, fitting.workloads, fail_fast=arguments.enough, own_names=own_names) for side in sides]
+    jobs = [
+        Job(side, fitting.workloads, fail_fast=arguments.enough, own_names=own_names)
+        for side in sides
+    ]
     planned = workloads(context, context.task.plan.workloads, judged_only=False)
     timed = [workload for workload in planned if workload in fitting.workloads]
     fewer_threads = 3 if cores() > 3 else cores() - 1  # Odd: an odd number divides few sizes.
@@ -343,8 +400,13 @@ def _verify_share(context: Context, variant_sides: Sequence[Side], arguments: Sh
         notes.append("several threads: this machine has one core")
     elif bench.device == "cpu":
         rerun_sides = [replace(side, threads=fewer_threads) for side in sides]
-        jobs += [Job(side, timed, layouts=False, fail_fast=True, own_names=own_names) for side in rerun_sides]
-    jobs.append(Job(bench.make_side(BASELINE), timed, layouts=False, control=True, own_names=own_names))
+        jobs += [
+            Job(side, timed, layouts=False, fail_fast=True, own_names=own_names)
+            for side in rerun_sides
+        ]
+    jobs.append(
+        Job(bench.make_side(BASELINE), timed, layouts=False, control=True, own_names=own_names)
+    )
     allowance = TimeAllowance(arguments.others_s, optional)
     share = yield from _make_checks(bench, fitting.workloads, jobs, allowance)
     files_now = hash_task_files(context.task.folder)
@@ -393,7 +455,11 @@ def find_blind_spots(bench: Bench, workloads: Sequence[Workload]) -> Waiting[Wea
     each workload tried: at most MOST_PROBED, each the largest of its kind, and kinds that share fewest values with
     the first, for an input may have an effect only at large sizes, or by a rare attribute.
     Workloads for which the judge needed `QUICK_S` seconds or more are left out."""
-    quick = [workload for workload in workloads if bench.reference_s.get(workload.name, QUICK_S) < QUICK_S]
+    quick = [
+        workload
+        for workload in workloads
+        if bench.reference_s.get(workload.name, QUICK_S) < QUICK_S
+    ]
     largest_by_kind: dict[tuple[str, ...], Workload] = {}
     for workload in sorted(quick, key=lambda workload: -sum(workload.sizes.values())):
         if 0 not in workload.sizes.values():
@@ -417,7 +483,10 @@ def find_blind_spots(bench: Bench, workloads: Sequence[Workload]) -> Waiting[Wea
 def common_weaknesses(some: Weaknesses, others: Weaknesses) -> Weaknesses:
     """The weaknesses that both have; of a kind that only one was examined for, those of that one."""
     either = {**others, **some}
-    return {kind: tuple(n for n in names if n in others.get(kind, names)) for kind, names in either.items()}
+    return {
+        kind: tuple(n for n in names if n in others.get(kind, names))
+        for kind, names in either.items()
+    }
 
 
 BLIND_SPOTS = {
@@ -437,12 +506,16 @@ BLIND_SPOTS = {
 """Weakness of the inputs (see `Weaknesses`) to what it hides. Each sentence ends in "would pass"."""
 
 
-def describe_blind_spots(weaknesses: Weaknesses, target: Target, zeros_pass: Sequence[str]) -> Iterator[str]:
+def describe_blind_spots(
+    weaknesses: Weaknesses, target: Target, zeros_pass: Sequence[str]
+) -> Iterator[str]:
     """Sentences on mistakes that a target's values cannot show. `zeros_pass`: names of workloads on which
     an output of zeros is right."""
     for kind, sentence in BLIND_SPOTS.items():
         names = weaknesses.get(kind, ())
-        if names and (kind != "untied" or weaknesses.get("whole_outputs")):  # Equal values, different indices.
+        if names and (
+            kind != "untied" or weaknesses.get("whole_outputs")
+        ):  # Equal values, different indices.
             listed, several = ", ".join(names), len(names) > 1
             inputs = f"inputs {listed} are" if several else f"input {listed} is"
             fact = sentence.format(names=listed, inputs=inputs, them="them" if several else "it")
@@ -457,15 +530,29 @@ def describe_blind_spots(weaknesses: Weaknesses, target: Target, zeros_pass: Seq
         pronoun = "it" if len(constants) == 1 else "them"
         yield f"every workload has {', '.join(constants)}: a kernel that ignores {pronoun} would pass"
     if zeros_pass:
-        names_text = ", ".join(zeros_pass[:3]) + f" and {len(zeros_pass) - 3} more" * (len(zeros_pass) > 3)
+        names_text = ", ".join(zeros_pass[:3]) + f" and {len(zeros_pass) - 3} more" * (
+            len(zeros_pass) > 3
+        )
         fact = f"the right output is zero within what is allowed on {names_text}"
         yield f"{fact}: a kernel that writes zeros would pass"
-    numbers: list[dict[str, Any]] = [{**workload.sizes, **workload.attributes} for workload in all_workloads]
-    counts = {name: [each[name] for each in numbers] for name, value in numbers[0].items() if type(value) is int}
+    numbers: list[dict[str, Any]] = [
+        {**workload.sizes, **workload.attributes} for workload in all_workloads
+    ]
+    counts = {
+        name: [each[name] for each in numbers]
+        for name, value in numbers[0].items()
+        if type(value) is int
+    }
     without_zero = ", ".join(name for name, values in counts.items() if 0 not in values)
     short = ", ".join(name for name in all_workloads[0].sizes if max(counts[name]) < 1 << 16)
-    tensors = [dims.split() for dims in {**target.signature.inputs, **target.signature.outputs}.values()]
-    elements = (math.prod(each.sizes.get(dim, 1) for dim in dims) for each in all_workloads for dims in tensors)
+    tensors = [
+        dims.split() for dims in {**target.signature.inputs, **target.signature.outputs}.values()
+    ]
+    elements = (
+        math.prod(each.sizes.get(dim, 1) for dim in dims)
+        for each in all_workloads
+        for dims in tensors
+    )
     untried = [f"0 of {without_zero}"] if without_zero else []
     untried += [f"more than {(1 << 16) - 1:,} of {short}"] if short else []
     untried += ["2^31 elements in a tensor"] if max(elements, default=0) < 1 << 31 else []
@@ -504,7 +591,9 @@ def known_good_build(context: Context, name: str, current: Build) -> Waiting[Bui
     if cached := build.find_build_by_id(name, known_good.build_id, bench.cache):
         return cached
     if known_good.commit is None:
-        raise NoKnownGood(f"the build of {session} has left the cache, and its sources were not committed")
+        raise NoKnownGood(
+            f"the build of {session} has left the cache, and its sources were not committed"
+        )
     commit, locations = known_good.commit[:12], {"cache": bench.cache, "include": bench.include}
     try:
         with locked_temporary_folder(bench.cache, ".known-good-") as folder:
@@ -542,15 +631,22 @@ def conclude_verification(
     all_checks, control = merge_shares(shares, workloads)
     selected = context.task.emulated if emulated else context.task.variants
     is_trusted = bool(control.checks) and not control.first_failure
-    right_variants = tuple(checks.variant for checks in all_checks if checks.is_right and is_trusted)
+    right_variants = tuple(
+        checks.variant for checks in all_checks if checks.is_right and is_trusted
+    )
     every_check = [check for checks in (*all_checks, control) for check in checks.checks]
-    unjudged_checks = {check.workload.name: check for check in every_check if check.status == "not judged"}
+    unjudged_checks = {
+        check.workload.name: check for check in every_check if check.status == "not judged"
+    }
     unjudged = [f"not judged: {check.message}" for check in unjudged_checks.values()]
     names, emulator = [side.name for side in sides], " under the emulator" if emulated else ""
     left_out = [f"{name}{emulator}: it has no build" for name in selected if name not in names]
     skipped = [workload for share in shares for workload in share.left_out]
     unverified = describe_unverified_sets(context, names, skipped, "cuda" if emulated else None)
-    left_out += (*not_exercised, *(f"under the emulator, {text}" if emulated else text for text in unverified))
+    left_out += (
+        *not_exercised,
+        *(f"under the emulator, {text}" if emulated else text for text in unverified),
+    )
     no_room = tuple(dict.fromkeys(text for share in shares for text in share.no_room))
     left_out += (*no_room, *dict.fromkeys(text for share in shares for text in share.notes))
     blind_spots = functools.reduce(common_weaknesses, [share.blind_spots for share in shares])
@@ -581,7 +677,9 @@ def conclude_verification(
         failed_checks = [check for check in checks.checks if not check.passed]
         for check in sorted(failed_checks, key=lambda check: check.status != "tampered"):
             place = checks.variant, check.workload.name
-            verdict_by_place.setdefault(place, failure_verdict(checks.variant, check, "baseline", check.message))
+            verdict_by_place.setdefault(
+                place, failure_verdict(checks.variant, check, "baseline", check.message)
+            )
     return VerifyOutput(
         ok=len(right_variants) == len(selected) and is_trusted,
         message=Fitting((), no_room).extend_message(message),
@@ -609,11 +707,17 @@ def failure_verdict(variant: str, check: Check, against: Against, reason: str) -
 
 
 def _describe_failure(
-    context: Context, sides: Sequence[VariantChecks], control: VariantChecks, failures: Sequence[BuildFailed]
+    context: Context,
+    sides: Sequence[VariantChecks],
+    control: VariantChecks,
+    failures: Sequence[BuildFailed],
 ) -> tuple[str, str | None]:
     """A message on what failed (empty without a failure), and a hint on what to do next, or None."""
     failed = [checks for checks in sides if checks.first_failure]
-    failure, failed_names = failed[0].first_failure if failed else None, [checks.variant for checks in failed]
+    failure, failed_names = (
+        failed[0].first_failure if failed else None,
+        [checks.variant for checks in failed],
+    )
     if control.first_failure:
         doubt = "baseline, reference or tolerance is not to be trusted there"
         hint = "look at `reference`, `plain`, `baseline` and `tolerance` of target.yaml before any variant"
@@ -624,10 +728,14 @@ def _describe_failure(
         message += f"; {failed_names[0]} as well: {failure.message}" if failure else ""
         return message, hint
     if failure:
-        message = f"{failed_names[0]} {VERBS.get(failure.status, 'is incorrect')}: {failure.message}"
+        message = (
+            f"{failed_names[0]} {VERBS.get(failure.status, 'is incorrect')}: {failure.message}"
+        )
         message += f" ({failed[0].tally})" if len(failed[0].checks) > 1 else ""
         if len(failed_names) > 1:
-            message += f"; so {'is' if len(failed_names) == 2 else 'are'} {', '.join(failed_names[1:])}"
+            message += (
+                f"; so {'is' if len(failed_names) == 2 else 'are'} {', '.join(failed_names[1:])}"
+            )
         command = context.command("kernels", "verify", failed_names[0])
         return message, f"mend {failed_names[0]}, then `{command}`"
     return (f"no build: {failures[0].message}", failures[0].hint) if failures else ("", None)
@@ -687,21 +795,28 @@ def emulate(context: Context, arguments: ResultLifetime) -> RunningAction[Verify
     sides, failures = yield from build_sides(context, selected)
     build_ids = [side.build_id or "" for side in sides.values()]
     inputs_digest = dependency_hash(context, "kernel.emulate", *build_ids)
-    stored_output = None if failures else reuse_result(context, VerifyOutput, inputs_digest, arguments)
+    stored_output = (
+        None if failures else reuse_result(context, VerifyOutput, inputs_digest, arguments)
+    )
     if stored_output is not None:
         return Result(stored_output)
     required, optional = choose_workloads(context, 1, "cuda")
     checked = [w for w in (*required, *optional) if not is_too_large_to_emulate(bench.target, w)]
     allowance = TimeAllowance(VerifyTerms().others_s, [w for w in optional if w in checked])
     jobs = [Job(side, checked) for side in sides.values()]
-    control_job = Job(bench.make_side(BASELINE), [w for w in checked if w in required], layouts=False)
+    control_job = Job(
+        bench.make_side(BASELINE), [w for w in checked if w in required], layouts=False
+    )
     share = yield from _make_checks(bench, checked, [*jobs, control_job], allowance)
     emulated_checks = tuple(checks.model_copy(update={"emulated": True}) for checks in share.sides)
     left_out = (*share.left_out, *(w for w in optional if w not in checked))
     shares = [share.model_copy(update={"sides": emulated_checks, "left_out": left_out})]
     too_large = [w for w in required if w not in checked]
     to_try = [w for w in (*required, *optional) if w not in too_large]
-    notes, tried = [f"{w.name} under the emulator: too much work for it" for w in too_large], [*sides.values()]
+    notes, tried = (
+        [f"{w.name} under the emulator: too much work for it" for w in too_large],
+        [*sides.values()],
+    )
     output = conclude_verification(context, shares, tried, to_try, failures, notes, emulated=True)
     return Result(output.model_copy(update={"rests_on": inputs_digest}))
 

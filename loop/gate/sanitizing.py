@@ -28,7 +28,14 @@ from loop.model.output import (
 from loop.model.target import CAbiVariant, Workload
 from loop.model.workloads import count_operations, format_entry, is_supported, make_entry
 from loop.report.format import listed_words
-from loop.steps.context import Context, Result, ResultLifetime, RunningAction, dependency_hash, reuse_result
+from loop.steps.context import (
+    Context,
+    Result,
+    ResultLifetime,
+    RunningAction,
+    dependency_hash,
+    reuse_result,
+)
 from loop.workers.bench import Bench, Side
 from loop.workers.messages import Observe
 from loop.workers.program import START_LIMIT_S, WorkerLost
@@ -51,8 +58,12 @@ all sizes) where target.yaml has no `flops`."""
 TOOLS_AT_ONCE = 8
 """Tool processes that run in parallel: they instrument code on the CPU and leave the GPU idle."""
 PREFIX = "========="
-SUMMARY = re.compile(r"^(?:ERROR|RACECHECK|\w+CHECK) SUMMARY: (\d+) (?:error|hazard)s?\b(?! were not printed)")
-PLACE = re.compile(r"(?:\bat|Device Frame:) ?(?P<function>.+?)[+:]0x[0-9a-f]+(?: in (?P<place>\S+:\d+))?")
+SUMMARY = re.compile(
+    r"^(?:ERROR|RACECHECK|\w+CHECK) SUMMARY: (\d+) (?:error|hazard)s?\b(?! were not printed)"
+)
+PLACE = re.compile(
+    r"(?:\bat|Device Frame:) ?(?P<function>.+?)[+:]0x[0-9a-f]+(?: in (?P<place>\S+:\d+))?"
+)
 """`at void k<float>(float *)+0x42f0 in k.cuh:75`; without -lineinfo nothing follows the offset."""
 CAST = re.compile(r"\((?:int|unsigned int|long|bool)\)(?=-?\d)")
 """A cast among template arguments, as in `(int)64`; `loop` removes it."""
@@ -212,7 +223,9 @@ def sanitize(context: Context, arguments: SanitizeTerms) -> RunningAction[Saniti
         skipped = (f"{listed_words(TOOLS)} of {', '.join(names)}: {reason}",)
         return Result(SanitizeOutput(ok=True, message=reason, not_exercised=skipped), idle=True)
     sides, failures = yield from build_sides(context, task.variants)
-    not_exercised = [f"sanitizers on what does not compile: {failure.message}" for failure in failures]
+    not_exercised = [
+        f"sanitizers on what does not compile: {failure.message}" for failure in failures
+    ]
     verification = context.latest_output("kernel.verify", VerifyOutput)
     verified = verification.variants if verification else ()
     wrong_builds = {(checks.variant, checks.build_id) for checks in verified if not checks.is_right}
@@ -234,13 +247,18 @@ def sanitize(context: Context, arguments: SanitizeTerms) -> RunningAction[Saniti
     build_ids = [f"{name} {sides[name].build_id}" for name in workloads_by_variant]
     settings = (version(), str(arguments.wrong))
     inputs_digest = dependency_hash(context, "kernel.sanitize", *settings, *build_ids)
-    stored_output = None if failures else reuse_result(context, SanitizeOutput, inputs_digest, arguments)
+    stored_output = (
+        None if failures else reuse_result(context, SanitizeOutput, inputs_digest, arguments)
+    )
     if stored_output is not None:  # An earlier session ran the same.
         return Result(stored_output)
     for workload in itertools.chain(*workloads_by_variant.values()):
         yield from bench.prepare_answer(workload)
     pairs = itertools.product(TOOLS, workloads_by_variant.items())
-    jobs = [_run_tool(context, tool, sides[name], workloads, deadline) for tool, (name, workloads) in pairs]
+    jobs = [
+        _run_tool(context, tool, sides[name], workloads, deadline)
+        for tool, (name, workloads) in pairs
+    ]
     runs = yield from run_side_by_side(jobs, min(TOOLS_AT_ONCE, cores()))
     output = _output(context, runs, workloads_by_variant, not_exercised)
     is_complete = all(run.status != "unknown" for run in output.runs)
@@ -268,12 +286,21 @@ def choose_small_workloads(
 
 
 def _run_tool(
-    context: Context, tool: SanitizerTool, side: Side, workloads: Sequence[Workload], deadline: float
+    context: Context,
+    tool: SanitizerTool,
+    side: Side,
+    workloads: Sequence[Workload],
+    deadline: float,
 ) -> Waiting[SanitizerRun]:
     """Examine one variant under one tool; status `unknown` after the `deadline` (monotonic clock). It blames an
     error on the workload whose call memcheck ended, or the first that fails alone."""
     names, begin_time = tuple(workload.name for workload in workloads), time.monotonic()
-    place: dict[str, object] = {"variant": side.name, "build_id": side.build_id, "tool": tool, "workloads": names}
+    place: dict[str, object] = {
+        "variant": side.name,
+        "build_id": side.build_id,
+        "tool": tool,
+        "workloads": names,
+    }
     if begin_time > deadline:
         why = f"the step's {context.budget_s:g} s were over"
         return SanitizerRun.model_validate({**place, "status": "unknown", "seconds": 0, "why": why})
@@ -293,8 +320,16 @@ def _run_tool(
             blamed = workload.name if alone.conclude()[0] == "found" else ""
         if not any(report.severity == "error" for report in reports):
             unclear = f"exit {examination.exit_code}, and no report that is understood"
-            reports = [SanitizerReport(kind="fault", words=next(iter(examination.remarks), unclear)), *reports]
-    findings: dict[str, object] = {"status": status, "seconds": seconds, "workload": blamed, "why": why_unknown}
+            reports = [
+                SanitizerReport(kind="fault", words=next(iter(examination.remarks), unclear)),
+                *reports,
+            ]
+    findings: dict[str, object] = {
+        "status": status,
+        "seconds": seconds,
+        "workload": blamed,
+        "why": why_unknown,
+    }
     count = max(examination.findings_count or 0, len(reports))
     findings |= {"reports": tuple(reports[:MOST_REPORTS]), "total": count}
     return SanitizerRun.model_validate({**place, **findings})
@@ -318,8 +353,15 @@ def _output(
         tools_by_reason.setdefault((tool_run.variant, tool_run.why), []).append(tool_run.tool)
     verdict_by_variant: dict[str, NoSpeedVerdict] = {}
     for tool_run in failing_runs:
-        workload, reason = tool_run.workload or tool_run.workloads[0], f"{tool_run.tool}: {tool_run.summary_text}"
-        place: dict[str, Any] = {"variant": tool_run.variant, "workload": workload, "against": "baseline"}
+        workload, reason = (
+            tool_run.workload or tool_run.workloads[0],
+            f"{tool_run.tool}: {tool_run.summary_text}",
+        )
+        place: dict[str, Any] = {
+            "variant": tool_run.variant,
+            "workload": workload,
+            "against": "baseline",
+        }
         verdict = NoSpeedVerdict(**place, verdict="incorrect", cause="sanitizer", reason=reason)
         verdict_by_variant.setdefault(tool_run.variant, verdict)
     parts = [f"{name} clean in {len(workloads_by_variant[name])} calls" for name in clean]
@@ -332,7 +374,9 @@ def _output(
         message = f"{first_run} finds something: {failing_runs[0].summary_text}"
         message += f"; also {listed_words(other_runs)}" if other_runs else ""
         hint = _replay_hint(context, failing_runs[0], workloads_by_variant[failing_runs[0].variant])
-    not_run = [f"{listed_words(tools)} of {name}: {why}" for (name, why), tools in tools_by_reason.items()]
+    not_run = [
+        f"{listed_words(tools)} of {name}: {why}" for (name, why), tools in tools_by_reason.items()
+    ]
     return SanitizeOutput(
         ok=not failing_runs,
         message=message,
@@ -352,7 +396,10 @@ def _replay_hint(context: Context, run: SanitizerRun, workloads: Sequence[Worklo
     arguments = ["verify", run.variant, "--sanitize", "--device", "cuda"]
     blamed = [workload for workload in workloads if workload.name == run.workload]
     for workload in blamed or workloads:
-        arguments += ["--workloads", format_entry(make_entry(context.bench.target.signature, workload))]
+        arguments += [
+            "--workloads",
+            format_entry(make_entry(context.bench.target.signature, workload)),
+        ]
     arguments += ["--seed", str(context.task.seed)]
     hint = f"again: {context.command('kernels', *arguments)}"
     if run.first_error and not run.first_error.places:

@@ -103,7 +103,9 @@ def verify(
     judges nothing. A workload that cannot be judged gets checks `not judged`. Raises LoopError if the judge is
     lost, and Unjudged if no workload can be judged and no other job judges any."""
     checkers = [SideChecker(job, KeptWorker(bench, job.side)) for job in jobs]
-    optional_names = {workload.name for workload in allowance.workloads} if allowance else set[str]()
+    optional_names = (
+        {workload.name for workload in allowance.workloads} if allowance else set[str]()
+    )
     groups = group_by_name(workload for job in jobs for workload in job.own_workloads)
     needed = (w for w in chain(*groups) if any(checker.needs_answer(w) for checker in checkers))
     first_needed = next(needed, None)
@@ -131,7 +133,9 @@ def verify(
                 waiting = [checker for checker in checkers if checker.needs_answer(workload)]
                 try:
                     if waiting:
-                        yield from bench.prepare_answer(workload, checks_determinism=workload is first_needed)
+                        yield from bench.prepare_answer(
+                            workload, checks_determinism=workload is first_needed
+                        )
                         has_judged = True
                 except Unjudged as error:
                     unjudged.append(error)
@@ -141,13 +145,17 @@ def verify(
                         checker.workload_keys.discard(workload_key(workload))
             yield from _check_group(bench, checkers, group, [*chain(*shuffled[number + 1 :])])
             if work >= LARGE_WORK * len(group):
-                seconds_per_operation = max(seconds_per_operation, (time.monotonic() - start_time) / work)
+                seconds_per_operation = max(
+                    seconds_per_operation, (time.monotonic() - start_time) / work
+                )
         if unjudged and not has_judged and all(job.own_names is None for job in jobs):
             raise unjudged[0]
         for checker in checkers:
             yield from checker.blame_earlier_calls()
     finally:
-        for checker in checkers:  # Kill all first, because a driver takes 0.1 s to end each process.
+        for (
+            checker
+        ) in checkers:  # Kill all first, because a driver takes 0.1 s to end each process.
             checker.worker.kill()
         for checker in checkers:
             checker.worker.close()
@@ -155,14 +163,19 @@ def verify(
 
 
 def _check_group(
-    bench: Bench, checkers: Sequence["SideChecker"], group: Sequence[Workload], later_workloads: Sequence[Workload]
+    bench: Bench,
+    checkers: Sequence["SideChecker"],
+    group: Sequence[Workload],
+    later_workloads: Sequence[Workload],
 ) -> Waiting[None]:
     """Check every side on workloads of one name, each side in one worker process. Meanwhile the next ones start,
     and the next emulated side computes. A side's worker is closed afterwards if memory is scarce, or if its
     side has to check none of the `later_workloads`. The judge forgets answers with more than `LARGE_BYTES`."""
     call = bench.make_call(group[0], "judge")
     size = call.output.nbytes + sum(tensor.pool_nbytes for tensor in call.inputs)
-    is_crowded = size > LARGE_BYTES and size * COPIES_HELD * len(checkers) > MEMORY_SHARE * bench.free_bytes
+    is_crowded = (
+        size > LARGE_BYTES and size * COPIES_HELD * len(checkers) > MEMORY_SHARE * bench.free_bytes
+    )
     needed = [checker for checker in checkers if any(map(checker.has_to_check, group))]
     for checker in checkers:
         if checker in needed:
@@ -195,7 +208,9 @@ def group_by_name(workloads: Iterable[Workload]) -> list[list[Workload]]:
 
 def merge_checks(parts: Sequence[VariantChecks], workloads: Sequence[Workload]) -> VariantChecks:
     """Concatenate the checks that jobs made of one side, sorted by workload; unlisted ones last."""
-    position_by_key = {workload_key(workload): position for position, workload in enumerate(workloads)}
+    position_by_key = {
+        workload_key(workload): position for position, workload in enumerate(workloads)
+    }
 
     def sort_key(check: Check) -> tuple[int, int]:
         position = position_by_key.get(workload_key(check.workload), len(position_by_key))
@@ -237,7 +252,9 @@ class SideChecker:
         """Keys of the workloads that this job checks."""
         self.workload_for_layouts: dict[str, Workload] = {}
         """Element type to the workload for other layouts: no size is 0, if possible none is 1."""
-        not_empty = [w for w in job.workloads if 0 not in w.sizes.values() and is_supported(self.side, w)]
+        not_empty = [
+            w for w in job.workloads if 0 not in w.sizes.values() and is_supported(self.side, w)
+        ]
         if job.layouts and self.side.kind != "command":  # A program reads files.
             for workload in sorted(not_empty, key=lambda workload: 1 in workload.sizes.values()):
                 self.workload_for_layouts.setdefault(workload.dtype, workload)
@@ -262,12 +279,17 @@ class SideChecker:
     @property
     def checks(self) -> VariantChecks:
         """All checks made so far, several of one workload too, sorted by the job's workloads."""
-        checks = VariantChecks(variant=self.side.name, build_id=self.side.build_id, checks=tuple(self.made_checks))
+        checks = VariantChecks(
+            variant=self.side.name, build_id=self.side.build_id, checks=tuple(self.made_checks)
+        )
         return merge_checks([checks], self.job.workloads)
 
     def has_to_check(self, workload: Workload) -> bool:
         """Whether this side still has to be checked on a workload."""
-        if workload_key(workload) not in self.workload_keys or workload.dtype not in self.side.dtypes:
+        if (
+            workload_key(workload) not in self.workload_keys
+            or workload.dtype not in self.side.dtypes
+        ):
             return False
         has_failed = not all(check.passed for check in self.made_checks)
         hung_count = sum(check.status == "hung" for check in self.made_checks)
@@ -292,7 +314,9 @@ class SideChecker:
                 check = yield from self.make_check(workload, layout)
                 if layout == "broadcast" and check.cause in VALUE_CAUSES:
                     yield from self._raise_if_values_explain(workload)
-                self.made_checks.append(check.model_copy(update={"threads": self.worker.side.threads}))
+                self.made_checks.append(
+                    check.model_copy(update={"threads": self.worker.side.threads})
+                )
             except WorkFailed as error:
                 if layout != "broadcast":
                     raise
@@ -306,12 +330,18 @@ class SideChecker:
             self.keys_to_repeat.discard(key)
             if self.first_call_s > SLOW_FIRST_CALL_S:
                 self.keys_to_repeat.clear()
-            failed = [(c.workload.name, c.workload.seed, c.inputs) for c in self.made_checks if not c.passed]
+            failed = [
+                (c.workload.name, c.workload.seed, c.inputs)
+                for c in self.made_checks
+                if not c.passed
+            ]
             if (*key, layout) not in failed:
                 self.worker.close()
                 check = yield from self.make_check(workload, layout, once=True)
                 if not check.passed:
-                    self.made_checks.append(check.model_copy(update={"threads": self.worker.side.threads}))
+                    self.made_checks.append(
+                        check.model_copy(update={"threads": self.worker.side.threads})
+                    )
                 wrong_calls = self.wrong_calls.get((key, layout))
                 if wrong_calls:  # The values were right in a process in use.
                     self.wrong_calls[key, layout] = dataclasses.replace(wrong_calls, which="first")
@@ -321,7 +351,12 @@ class SideChecker:
         workloads, unless they are tried in other layouts; `check` takes the reply. No timed side may do so."""
         workload = next(filter(self.needs_answer, group), None)
         in_layouts = {workload.name for workload in self.workload_for_layouts.values()}
-        if self.side.emulated and not self.worker.is_new_process and workload and workload.name not in in_layouts:
+        if (
+            self.side.emulated
+            and not self.worker.is_new_process
+            and workload
+            and workload.name not in in_layouts
+        ):
             call = self.bench.make_call(workload, self.side.name)
             self.worker.start().send(Compute(call, is_hurried=True, may_run_once=self.job.control))
 
@@ -333,15 +368,23 @@ class SideChecker:
             return LAYOUTS[:1]
         call = bench.make_call(workload, self.side.name)
         if bench.target.generator or call.updated_inputs:
-            reason = "an input is changed in place" if call.updated_inputs else "the generator places its tensors"
+            reason = (
+                "an input is changed in place"
+                if call.updated_inputs
+                else "the generator places its tensors"
+            )
             bench.notes[f"{', '.join(LAYOUTS[1:])} inputs: {reason}"] = None
             return LAYOUTS[:1]
         transposed = bench.make_call(workload, self.side.name, layout="transposed").inputs
         broadcast = bench.make_call(workload, self.side.name, layout="broadcast").inputs
         left_out = set[Layout]()
-        if all(tensor.strides("transposed") == tensor.strides("contiguous") for tensor in transposed):
+        if all(
+            tensor.strides("transposed") == tensor.strides("contiguous") for tensor in transposed
+        ):
             left_out.add("transposed")
-        if all(tensor.constant_axis < 0 for tensor in broadcast):  # No input has an axis to broadcast along.
+        if all(
+            tensor.constant_axis < 0 for tensor in broadcast
+        ):  # No input has an axis to broadcast along.
             left_out.add("broadcast")
         elif not all(is_floating(output.dtype) for output in call.outputs):
             left_out.add("broadcast")
@@ -357,7 +400,9 @@ class SideChecker:
         job = Job(self.bench.make_side(BASELINE), [workload], layouts=False, control=True)
         baseline = SideChecker(job, KeptWorker(self.bench, job.side))
         try:
-            outputs = output_files(call, (yield from self.make_call(workload, call, "contiguous", note)))
+            outputs = output_files(
+                call, (yield from self.make_call(workload, call, "contiguous", note))
+            )
             finding = yield from self.bench.ask_judge(Compare(call, outputs), JUDGE_LIMIT_S, note)
             for path in outputs:
                 Path(path).unlink(missing_ok=True)
@@ -371,7 +416,9 @@ class SideChecker:
         if finding.checker or not finding.passes:
             raise WorkFailed("the same values are as wrong in contiguous memory")
 
-    def make_check(self, workload: Workload, layout: Layout, *, once: bool = False) -> Waiting[Check]:
+    def make_check(
+        self, workload: Workload, layout: Layout, *, once: bool = False
+    ) -> Waiting[Check]:
         """Make one check, even if the job does not list it. A crash, a hang or a refused call becomes the check's
         status. `unsupported`: a call that `takes` leaves out, which is not made, and another layout that the
         variant declines. `once`: one call is enough if it is slow."""
@@ -379,7 +426,9 @@ class SideChecker:
         place = _describe_place(workload, layout)
         if beyond := explain_unsupported(self.side, workload, layout):
             message = f"not made: `takes` of {self.side.name} leaves out {beyond}, on {place}"
-            return Check.model_validate({**fields, "status": "unsupported", "message": message, "beyond": beyond})
+            return Check.model_validate(
+                {**fields, "status": "unsupported", "message": message, "beyond": beyond}
+            )
         try:
             try:
                 return (yield from self._compute(workload, layout, once=once))
@@ -396,11 +445,18 @@ class SideChecker:
             status = "refused"  # A variant may decline only other layouts, by the code for that.
             if fault.seed is not None:  # The emulator met a fault: the variant declined nothing.
                 status = "crashed"
-            elif cause == "raised":  # PyTorch raises where a kernel would write to overlapping elements.
+            elif (
+                cause == "raised"
+            ):  # PyTorch raises where a kernel would write to overlapping elements.
                 status = "unsupported" if layout == "broadcast" else "crashed"
             elif cause == "declined" and layout != "contiguous":
                 status = "unsupported"
-        fields |= {"status": status, "message": f"{fault.text} on {place}", "cause": cause, "fault": fault}
+        fields |= {
+            "status": status,
+            "message": f"{fault.text} on {place}",
+            "cause": cause,
+            "fault": fault,
+        }
         return Check.model_validate(fields)
 
     def _compute(self, workload: Workload, layout: Layout, *, once: bool = False) -> Waiting[Check]:
@@ -454,7 +510,9 @@ class SideChecker:
             return "all" if wrong else "none"
         if max(calls.last_call for calls in wrong) < min(calls.first_call for calls in right):
             return "first"
-        is_later = max(calls.last_call for calls in right) < min(calls.first_call for calls in wrong)
+        is_later = max(calls.last_call for calls in right) < min(
+            calls.first_call for calls in wrong
+        )
         return "later" if is_later else "mixed"
 
     def blame_earlier_calls(self) -> Waiting[None]:
@@ -492,9 +550,13 @@ class SideChecker:
             has_hung = any(check.status == "hung" for check in self.made_checks)
             first_limit_s = CALL_LIMIT_S if has_hung else self.bench.first_call_s
         start_time = time.monotonic()
-        request = Compute(call, layout, is_hurried=self.side.emulated, may_run_once=once or self.job.control)
+        request = Compute(
+            call, layout, is_hurried=self.side.emulated, may_run_once=once or self.job.control
+        )
         request = request.replace(mistake=self.job.mistake)
-        reply = yield from self.worker.ask(request, limit_s=limit_s, note=note, first_call_s=first_limit_s)
+        reply = yield from self.worker.ask(
+            request, limit_s=limit_s, note=note, first_call_s=first_limit_s
+        )
         if is_fresh:
             self.first_call_s = time.monotonic() - start_time
         return reply
@@ -509,7 +571,9 @@ def call_limit_s(bench: Bench, workload: Workload, *, emulated: bool = False) ->
 def output_files(call: Call, reply: Computed) -> tuple[str, ...]:
     """The files of a call's distinct outputs. Raises WorkerLost if there are none, or one has not its size."""
     paths = tuple(f"{call.output.path}.{number}" for number in range(len(reply.call_ranges)))
-    are_complete = all(os.path.isfile(path) and os.path.getsize(path) == call.output.nbytes for path in paths)
+    are_complete = all(
+        os.path.isfile(path) and os.path.getsize(path) == call.output.nbytes for path in paths
+    )
     if not paths or not are_complete:
         raise WorkerLost("tampered", FORGED, "")
     return paths
@@ -520,7 +584,9 @@ def _describe_place(workload: Workload, layout: Layout) -> str:
     return workload.name if layout == "contiguous" else f"{workload.name} with {layout} inputs"
 
 
-def make_check_of(side: Side, workload: Workload, layout: Layout, reply: Computed, finding: Finding) -> Check:
+def make_check_of(
+    side: Side, workload: Workload, layout: Layout, reply: Computed, finding: Finding
+) -> Check:
     """Combine the worker's reply and the judge's finding into one check. It is `not judged` if the judge says so,
     and nothing is wrong but elements; `tampered` if the variant replaced functions of the worker."""
     place = _describe_place(workload, layout)
@@ -530,7 +596,11 @@ def make_check_of(side: Side, workload: Workload, layout: Layout, reply: Compute
         return Check(workload=workload, inputs=layout, status="not judged", message=message)
     fields = {name: getattr(finding, name) for name in Comparison.model_fields}
     status = "wrong" if cause else "right"
-    fields |= {"workload": workload, "inputs": layout, "status": "tampered" if cause == "replaced" else status}
+    fields |= {
+        "workload": workload,
+        "inputs": layout,
+        "status": "tampered" if cause == "replaced" else status,
+    }
     fields |= {"cause": cause, "message": message or f"largest error {finding.max_error:.1e}"}
     return Check.model_validate(fields, from_attributes=True)
 
@@ -556,7 +626,11 @@ def describe_fault(side: Side, reply: Computed, finding: Finding, place: str) ->
     if finding.worst is not None:
         worst, is_nan = finding.worst.text, finding.worst.got is None
         value_cause: Cause = "loose tolerance" if finding.passes_only_as_stated else "elements"
-        worst += "; by the stated tolerance zeros would be right" if finding.passes_only_as_stated else ""
+        worst += (
+            "; by the stated tolerance zeros would be right"
+            if finding.passes_only_as_stated
+            else ""
+        )
         is_all_nan = is_nan and finding.wrong == finding.total
         # A Python variant may return an earlier result, which `loop` overwrote by NaN after reading.
         if side.kind == "python" and is_all_nan and finding.worst.expected is not None:
@@ -572,12 +646,20 @@ def describe_fault(side: Side, reply: Computed, finding: Finding, place: str) ->
     if finding.checker:
         return "checker", f"the task's checker: {finding.checker} on {place}"
     if finding.answer_distance > MOST_ROUNDING_ERRORS:
-        distance = f"the right ones are {finding.answer_distance:,.0f} times what rounding loses apart"
-        return "one output", f"gave for other values the very output that it gave on {place}; {distance}"
+        distance = (
+            f"the right ones are {finding.answer_distance:,.0f} times what rounding loses apart"
+        )
+        return (
+            "one output",
+            f"gave for other values the very output that it gave on {place}; {distance}",
+        )
     if finding.plain_excess:
         return "plain error", f"{finding.plain_excess} on {place}"
     if reply.depends_on_prefill:
-        return "not written", f"what stood in its output before a call shows in the output on {place}"
+        return (
+            "not written",
+            f"what stood in its output before a call shows in the output on {place}",
+        )
     differs_by_sums = side.kind == "python" and finding.outputs_agree
     if side.deterministic and gave_several_outputs and not differs_by_sums:
         return "two outputs", f"the same inputs gave two different outputs on {place}"

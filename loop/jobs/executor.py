@@ -40,10 +40,16 @@ code between fork and exec may deadlock, because an executor has threads."""
 OWN_SESSION: dict[str, Any] = {"start_new_session": True, "preexec_fn": die_with_parent}
 """Options of a program that gets no Ctrl-C from the terminal, and ends when this process does."""
 POLL_S = 0.05
-COMMAND_END_LIMIT_S = 30.0  # Seconds that a command has to end after SIGTERM; then its process group is killed.
+COMMAND_END_LIMIT_S = (
+    30.0  # Seconds that a command has to end after SIGTERM; then its process group is killed.
+)
 MIN_FREE_BYTES = 64 << 20  # Free disk space in bytes below which no job begins.
-LONGEST_WAIT_S = 0.1  # Longest wait in seconds between two polls of the jobs; a change wakes the waiter at once.
-CLOSE_LIMIT_S = 60.0  # Longest wait in seconds for the slots to end their jobs when an executor is closed.
+LONGEST_WAIT_S = (
+    0.1  # Longest wait in seconds between two polls of the jobs; a change wakes the waiter at once.
+)
+CLOSE_LIMIT_S = (
+    60.0  # Longest wait in seconds for the slots to end their jobs when an executor is closed.
+)
 MAX_LOST_IN_A_ROW = 2
 """A slot that loses this many jobs in a row gets no more, unless no other slot is of its kind."""
 REPEATED_EXIT_CODES = frozenset({ExitCode.PAUSED, ExitCode.OVER_BUDGET})
@@ -54,7 +60,9 @@ EXECUTOR_NAMES = ("local", "ssh", "ray", "slurm")
 """Names of the executors: modules of this package with functions `check()` and `slots(width)`."""
 
 
-def run_job(folder: JobFolder, env: Mapping[str, str] | None = None, device: Where | None = None) -> int:
+def run_job(
+    folder: JobFolder, env: Mapping[str, str] | None = None, device: Where | None = None
+) -> int:
     """Run a job's command unless it has ended before. Returns its exit code; negative: a signal ended it; 75: this
     machine cannot run it; 125: it was begun too often. `env` overrides variables of this process. `device`: None:
     detect it. Raises LockHeld if another process runs the job, UsageError without a job."""
@@ -68,7 +76,9 @@ def run_job(folder: JobFolder, env: Mapping[str, str] | None = None, device: Whe
         device = device.model_copy(update={"began": time.time()})
         obstacle, code = _find_obstacle(folder), ExitCode.PAUSED
         if tries > MOST_TRIES:
-            obstacle = f"begun {MOST_TRIES} times, and never brought to an end: it is not begun again"
+            obstacle = (
+                f"begun {MOST_TRIES} times, and never brought to an end: it is not begun again"
+            )
             code = ExitCode.CANNOT_TELL
         if obstacle:
             write_sealed(folder.path / job_files.WHERE, device)
@@ -105,10 +115,19 @@ def _run_command(folder: JobFolder, env: Mapping[str, str]) -> int:
     if not task.folder:
         variables["LOOP_SESSIONS"] = str(sessions)
     stdout, stderr = folder.path / job_files.STDOUT, folder.path / job_files.STDERR
-    words, cwd = [*COMMAND_DYING_WITH_PARENT, *task.words], task.folder or folder.path / job_files.SOURCES
+    words, cwd = (
+        [*COMMAND_DYING_WITH_PARENT, *task.words],
+        task.folder or folder.path / job_files.SOURCES,
+    )
     with stdout.open("wb") as out, stderr.open("wb") as err:
         command = subprocess.Popen(
-            words, cwd=cwd, env=variables, stdin=DEVNULL, stdout=out, stderr=err, start_new_session=True
+            words,
+            cwd=cwd,
+            env=variables,
+            stdin=DEVNULL,
+            stdout=out,
+            stderr=err,
+            start_new_session=True,
         )
     started, last_beat = time.monotonic(), -1
     try:
@@ -133,7 +152,10 @@ def _run_command(folder: JobFolder, env: Mapping[str, str]) -> int:
 
 def start_detached(folder: JobFolder) -> None:
     """Start a job in its own process, and return at once. The job survives this process."""
-    words, env = [*COMMAND, "job", "run", str(folder.path)], {**os.environ, "PYTHONPATH": python_path()}
+    words, env = (
+        [*COMMAND, "job", "run", str(folder.path)],
+        {**os.environ, "PYTHONPATH": python_path()},
+    )
     with (folder.path / job_files.STDERR).open("wb") as err:
         process = subprocess.Popen(
             words, env=env, stdin=DEVNULL, stdout=DEVNULL, stderr=err, start_new_session=True
@@ -191,7 +213,11 @@ def run_all(slots: Sequence[Slot], jobs: Sequence[JobFolder]) -> Waiting[None]:
                 if state == "running":
                     continue
                 # The machine failed, a signal ended the job, or it hung.
-                may_repeat = state == "failed" and code is not None and (code in REPEATED_EXIT_CODES or code < 0)
+                may_repeat = (
+                    state == "failed"
+                    and code is not None
+                    and (code in REPEATED_EXIT_CODES or code < 0)
+                )
                 if state == "done" or (is_begun and not (may_repeat and job.tries < MOST_TRIES)):
                     del pending[job.id]
                     continue
@@ -223,11 +249,17 @@ def _start_jobs(slots: Sequence[Slot], queue: list[JobFolder], job_ended: thread
     other job starts beside it. A slot that lost too many jobs gets none while another of its kind lost fewer."""
     for slot in slots:
         others = [other for other in slots if other.uuid != slot.uuid and other.gpu == slot.gpu]
-        has_better = any(not other.trouble and other.lost_in_a_row < slot.lost_in_a_row for other in others)
+        has_better = any(
+            not other.trouble and other.lost_in_a_row < slot.lost_in_a_row for other in others
+        )
         if slot.lost_in_a_row >= MAX_LOST_IN_A_ROW and has_better:
             remark_once(f"device {slot.uuid or slot.host} gets no further job")
             continue
-        on_host = [job for job, host in [(other.job, other.host) for other in slots] if job and host == slot.host]
+        on_host = [
+            job
+            for job, host in [(other.job, other.host) for other in slots]
+            if job and host == slot.host
+        ]
         if slot.trouble or slot.job or any(job.task.alone for job in on_host):
             continue
         for job in queue:

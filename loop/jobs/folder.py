@@ -41,8 +41,12 @@ TASK, SOURCES, RESULTS, MANIFEST = "job.json", "src", "out", "manifest.json"
 TRIES, RUNNER, HEARTBEAT, CANCEL, LOCK = "tries", "pid", "heartbeat", "cancel", "lock"
 STDOUT, STDERR, WHERE, EXIT_CODE, SENT = "stdout", "stderr", "where.json", "rc", "sent.json"
 SESSIONS = f"{RESULTS}/sessions"
-MOST_TRIES = 3  # Most starts of a job that dies without an exit code: a kernel may crash the machine.
-HEARTBEAT_LIMIT_S = 30.0  # A job on another machine counts as dead if its heartbeat is older than these seconds.
+MOST_TRIES = (
+    3  # Most starts of a job that dies without an exit code: a kernel may crash the machine.
+)
+HEARTBEAT_LIMIT_S = (
+    30.0  # A job on another machine counts as dead if its heartbeat is older than these seconds.
+)
 ENDED_STATES: tuple[State, ...] = ("done", "failed", "cancelled")
 ANSWER_EXIT_CODES = frozenset({ExitCode.OK, ExitCode.GATE_FAILED})
 """Exit codes of a command that gave an answer; a failed gate is an answer, too."""
@@ -52,7 +56,11 @@ ANSWER_EXIT_CODES = frozenset({ExitCode.OK, ExitCode.GATE_FAILED})
 def detect_devices(*, gpu: bool) -> tuple[Where, ...]:
     """This machine's GPUs in CUDA's order; its processor if it has none or `gpu` is false. Cached."""
     detected = detect_gpus() if gpu else None
-    common = {"host": platform.node(), "torch": installed_version("torch") or "", "loop": loop.__version__}
+    common = {
+        "host": platform.node(),
+        "torch": installed_version("torch") or "",
+        "loop": loop.__version__,
+    }
     if detected is None or not detected.usable:
         return (Where(uuid=processor_identity()[:16], **common),)
     common |= {"driver": detected.driver or "", "cuda": ".".join(map(str, detected.cuda or ()))}
@@ -127,7 +135,9 @@ class JobFolder:
             is_running = bool(process) and process_name(int(process.partition("-")[0])) == process
         else:  # A process on another system has to have a young heartbeat.
             now_file = self.path / ".now"
-            with contextlib.suppress(OSError):  # Use the shared disk's clock: machines' clocks differ.
+            with contextlib.suppress(
+                OSError
+            ):  # Use the shared disk's clock: machines' clocks differ.
                 now_file.touch()
             last_sign = max(modified_at(self.path / HEARTBEAT), modified_at(self.path / RUNNER))
             is_running = modified_at(now_file) - last_sign < HEARTBEAT_LIMIT_S
@@ -164,7 +174,10 @@ class JobFolder:
         fields = device.model_dump() if device else {}
         began = modified_at(self.path / RUNNER)
         if device is None and began:
-            fields = {"began": began, "seconds": max(0.0, modified_at(self.path / HEARTBEAT) - began)}
+            fields = {
+                "began": began,
+                "seconds": max(0.0, modified_at(self.path / HEARTBEAT) - began),
+            }
         title = task.title or " ".join(task.words)
         return JobRun(id=self.id, title=title, state=self.state, tries=self.tries, **fields)
 
@@ -174,7 +187,11 @@ class JobFolder:
             document = json.loads(read_text(self.path / STDOUT))
             if isinstance(document, dict):
                 return document
-        problem = "no machine could do it" if self.is_refused else "its command printed no result; it said"
+        problem = (
+            "no machine could do it"
+            if self.is_refused
+            else "its command printed no result; it said"
+        )
         message = f"job {self.id}: {problem}: {last_line(self.path / STDERR) or 'nothing'}"
         raise WorkFailed(message, hint=f"see {self.path / STDERR}")
 
@@ -192,7 +209,9 @@ class JobFolder:
 
     def write_end(self, code: int) -> int:
         """End the job: write the hashes of its results, then the exit code `code`. Returns the exit code."""
-        write_atomic(self.path / MANIFEST, to_json(content_hashes(self.path / RESULTS)), durable=False)
+        write_atomic(
+            self.path / MANIFEST, to_json(content_hashes(self.path / RESULTS)), durable=False
+        )
         write_atomic(self.path / EXIT_CODE, str(int(code)))
         return int(code)
 
@@ -220,7 +239,9 @@ class JobFolder:
         changed = (name for name, digest in digest_by_name.items() if digests.get(name) != digest)
         if wrong := sorted(name for name in changed if not name.startswith(skipped)):
             message = f"{self.path / RESULTS}: {wrong[0]} is not what the job made"
-            raise WorkFailed(f"{message} ({len(wrong)} files differ)", hint="copy it again, or run the job again")
+            raise WorkFailed(
+                f"{message} ({len(wrong)} files differ)", hint="copy it again, or run the job again"
+            )
 
 
 def _system_id() -> str:

@@ -21,7 +21,9 @@ def check() -> None:
 def slots(width: int) -> list[Slot]:
     """Slots for at most `width` GPUs, and `width` slots for processor jobs."""
     gpus = [device for device in detect_devices(gpu=True) if device.device != "cpu"]
-    gpu_slots = [LocalSlot(gpu, cores) for gpu, cores in zip(gpus, split_cores(len(gpus)), strict=True)]
+    gpu_slots = [
+        LocalSlot(gpu, cores) for gpu, cores in zip(gpus, split_cores(len(gpus)), strict=True)
+    ]
     processor = detect_devices(gpu=False)[0]
     return [*gpu_slots[:width], *(LocalSlot(processor) for _ in range(width))]
 

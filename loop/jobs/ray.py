@@ -71,7 +71,9 @@ def own_cores() -> list[int]:
 def check() -> None:
     """Raises UsageError where Ray is not installed."""
     if importlib.util.find_spec("ray") is None:
-        raise UsageError("--executor ray needs the package `ray`", hint="pip install 'kernel-loop[ray]'")
+        raise UsageError(
+            "--executor ray needs the package `ray`", hint="pip install 'kernel-loop[ray]'"
+        )
 
 
 def slots(width: int) -> list[Slot]:
@@ -96,7 +98,9 @@ def slots(width: int) -> list[Slot]:
         for number, handler in handlers.items():
             with contextlib.suppress(ValueError):  # Not the main thread: handlers are unchanged.
                 signal.signal(number, handler)
-    sys.stdout = sys.stderr  # Ray prints what its workers died of. Results go to the screen's own stream.
+    sys.stdout = (
+        sys.stderr
+    )  # Ray prints what its workers died of. Results go to the screen's own stream.
     return [RaySlot(ray) for _ in range(width)]
 
 
@@ -151,7 +155,9 @@ class RaySlot(Slot):
 
 def task_variables() -> dict[str, str]:
     """Environment variables that a task gets besides its node's own: the folders of `loop` and its package."""
-    folders = {name: os.environ[name] for name in ("LOOP_CACHE", "LOOP_STATE") if name in os.environ}
+    folders = {
+        name: os.environ[name] for name in ("LOOP_CACHE", "LOOP_STATE") if name in os.environ
+    }
     return {**folders, "PYTHONPATH": python_path()}
 
 

@@ -18,9 +18,13 @@ from loop.jobs.executor import COMMAND, OWN_SESSION, Slot
 from loop.jobs.folder import ENDED_STATES, JobFolder
 
 RUN_COMMAND = (*COMMAND, "job", "run")  # Command of a Slurm job; the job's folder follows.
-OPTIONS_VARIABLE = "LOOP_SBATCH"  # Environment variable with more sbatch options, such as a partition.
+OPTIONS_VARIABLE = (
+    "LOOP_SBATCH"  # Environment variable with more sbatch options, such as a partition.
+)
 POLL_S, LIMIT_S = 0.1, 60.0  # Seconds between polls of a job's folder; limit for `scancel`.
-EXIT_CODE_WAIT_S = 5.0  # Seconds to wait for the exit code of a job that Slurm ended: shared disks are slow.
+EXIT_CODE_WAIT_S = (
+    5.0  # Seconds to wait for the exit code of a job that Slurm ended: shared disks are slow.
+)
 
 
 def check() -> None:
@@ -52,14 +56,24 @@ class SlurmSlot(Slot):
             options.append(f"--time={math.ceil(task.ttl_s / 60) + 1}")
         options += shlex.split(os.environ.get(OPTIONS_VARIABLE, ""))
         command = shlex.join([*RUN_COMMAND, str(job.path)])
-        words = ["sbatch", *options, f"--wrap=PYTHONPATH={shlex.quote(python_path())} exec {command}"]
+        words = [
+            "sbatch",
+            *options,
+            f"--wrap=PYTHONPATH={shlex.quote(python_path())} exec {command}",
+        ]
         with tempfile.TemporaryFile("w+") as errors:
-            sbatch = subprocess.Popen(words, stdin=DEVNULL, stdout=DEVNULL, stderr=errors, **OWN_SESSION)
+            sbatch = subprocess.Popen(
+                words, stdin=DEVNULL, stdout=DEVNULL, stderr=errors, **OWN_SESSION
+            )
             try:
                 while (state := job.state) not in ENDED_STATES:
-                    if job.is_cancelled and not is_cancelled:  # A running job sees its file `cancel`.
+                    if (
+                        job.is_cancelled and not is_cancelled
+                    ):  # A running job sees its file `cancel`.
                         is_cancelled = True
-                        output_of(["scancel", "--state=PENDING", f"--name=loop-{job.id}"], limit_s=LIMIT_S)
+                        output_of(
+                            ["scancel", "--state=PENDING", f"--name=loop-{job.id}"], limit_s=LIMIT_S
+                        )
                     if sbatch.poll() is not None:
                         ended_at = min(ended_at, time.monotonic())
                     if time.monotonic() - ended_at > EXIT_CODE_WAIT_S and state != "running":

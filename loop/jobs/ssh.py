@@ -51,7 +51,9 @@ OPTIONS = (
     "RemoteCommand=none",  # The user's settings may have one, which would take the place of ours.
 )
 T = TypeVar("T")
-SSH_VARIABLE = "LOOP_SSH"  # Environment variable with a program and options to use instead of `ssh`.
+SSH_VARIABLE = (
+    "LOOP_SSH"  # Environment variable with a program and options to use instead of `ssh`.
+)
 BEGIN_MARKER, END_MARKER = b"loop-begins-here\n", b"loop-ends-here\n"
 """Markers around a script's output: login shells print before BEGIN; without END it was cut."""
 ANSWER_LIMIT_S = 30.0  # Time limit in seconds for a short script.
@@ -59,7 +61,13 @@ EXIT_LIMIT_S = 5.0  # Time limit in seconds for the end of the ssh master.
 COPY_LIMIT_S = 3600.0  # Time limit in seconds for a copy or an installation.
 MAX_ANSWER_BYTES = 1 << 20  # Most bytes of an answer that are read.
 RETRY_S = 2.0  # Seconds to wait between attempts to connect.
-CONNECTION_EXIT_CODES = (10, 12, 30, 35, 255)  # Exit codes of rsync for a lost or timed-out connection.
+CONNECTION_EXIT_CODES = (
+    10,
+    12,
+    30,
+    35,
+    255,
+)  # Exit codes of rsync for a lost or timed-out connection.
 DISK_FULL_TEXT = "No space left on device"
 REMEDY_BY_ERROR = {
     "REMOTE HOST IDENTIFICATION HAS CHANGED": "if you made it anew: {ssh} true says how to forget the old key",
@@ -73,7 +81,14 @@ LOOP_FOLDER = ".loop"  # Folder below the user's home there that holds everythin
 PYTHON = f"{LOOP_FOLDER}/venv/bin/python"
 DIGEST = f"{LOOP_FOLDER}/venv/loop-digest"
 MADE_BY = f"{LOOP_FOLDER}/venv/made-by"  # File that names the interpreter for which the environment was made.
-DATA_PATHS = ("patterns", "kernels", "templates", "sessions/plans", "sessions/history", "sessions/rates.yaml")
+DATA_PATHS = (
+    "patterns",
+    "kernels",
+    "templates",
+    "sessions/plans",
+    "sessions/history",
+    "sessions/rates.yaml",
+)
 """Data folders and files that are shipped next to the package."""
 OLDEST_PYTHON = (3, 11)
 NEEDED_GB_BY_TORCH = {True: 1.0, False: 12.0}
@@ -163,7 +178,9 @@ n=0
 for job in @JOBS@; do while alive $job && [ $n -lt 350 ]; do sleep 0.1; n=$((n + 1)); done; done
 rm -rf @JOBS@
 """
-POLL_ANSWER = re.compile(r"(?P<state>running|lost|gone) (?P<rc>-?\d{1,4})?")  # Of `POLL_SCRIPT`; rc: exit code.
+POLL_ANSWER = re.compile(
+    r"(?P<state>running|lost|gone) (?P<rc>-?\d{1,4})?"
+)  # Of `POLL_SCRIPT`; rc: exit code.
 
 
 JobState = tuple[str, int | None]  # State of a job there, and its exit code: see `Connection.poll`.
@@ -210,7 +227,9 @@ class Connection:
         with self._temporary_folders, contextlib.suppress(LoopError):
             self._run_program([*self._ssh, "-O", "exit", self.host.ssh_address], EXIT_LIMIT_S, b"")
 
-    def run_script(self, script: str, *, limit_s: float = ANSWER_LIMIT_S, **values: str) -> list[str]:
+    def run_script(
+        self, script: str, *, limit_s: float = ANSWER_LIMIT_S, **values: str
+    ) -> list[str]:
         """Run a script with `sh` in `~/.loop` there, after `SHELL_FUNCTIONS`, with `@NAME@` replaced by `values`.
         Returns the lines of its output, at most 1 MiB; the last is empty if that ends with a line end. Raises
         Unreachable; UsageError for what a person has to fix; WorkFailed if the script fails."""
@@ -224,9 +243,13 @@ class Connection:
             raise self._make_error(errors, is_cut=not marker or code == 255)
         if not answer.endswith(END_MARKER) and len(answer) < MAX_ANSWER_BYTES:
             raise self._make_error(b"", is_cut=True)
-        return answer.removesuffix(END_MARKER)[:MAX_ANSWER_BYTES].decode(errors="replace").split("\n")
+        return (
+            answer.removesuffix(END_MARKER)[:MAX_ANSWER_BYTES].decode(errors="replace").split("\n")
+        )
 
-    def send(self, root: Path, names: Iterable[str], remote_folder: str, *, link_folder: str = "") -> None:
+    def send(
+        self, root: Path, names: Iterable[str], remote_folder: str, *, link_folder: str = ""
+    ) -> None:
         """Copy files `names` of `root` to an existing folder below the home there. Raises as `_rsync`.
         `link_folder`: relative to `remote_folder`; files that are the same there are hard-linked and not sent."""
         # `./`: rsync skips names that begin with # or ; as comments.
@@ -238,7 +261,12 @@ class Connection:
         self._rsync(["--files-from=-", "--from0", *options, f"{root}/", destination], stdin)
 
     def fetch(
-        self, source: str, folder: Path, *names: str, excluded: Sequence[str] = (), only_new_bytes: bool = False
+        self,
+        source: str,
+        folder: Path,
+        *names: str,
+        excluded: Sequence[str] = (),
+        only_new_bytes: bool = False,
     ) -> None:
         """Copy files or folders from the folder `source` there, no links, devices or files over `MAX_FILE_BYTES`:
         the machine is not trusted. `only_new_bytes`: files only grow, and what is here is their beginning."""
@@ -248,7 +276,9 @@ class Connection:
         options += [f"--exclude=/{name}" for name in excluded]
         for name in names:
             options += [f"--include=/{name}", f"--include=/{name}/**"]
-        self._rsync([*options, "--exclude=*", f"{self.host.rsync_address}:{source}/", f"{folder}/"], b"")
+        self._rsync(
+            [*options, "--exclude=*", f"{self.host.rsync_address}:{source}/", f"{folder}/"], b""
+        )
 
     def _rsync(self, arguments: Sequence[str], stdin: bytes) -> None:
         """Run rsync with these arguments. Raises the error of `_make_error` if it fails."""
@@ -258,7 +288,9 @@ class Connection:
         if code:
             raise self._make_error(errors, is_cut=code in CONNECTION_EXIT_CODES)
 
-    def _run_program(self, command: Sequence[str], limit_s: float, stdin: bytes) -> tuple[int, bytes, bytes]:
+    def _run_program(
+        self, command: Sequence[str], limit_s: float, stdin: bytes
+    ) -> tuple[int, bytes, bytes]:
         """Run a local program that talks to the machine, without a terminal (no Ctrl-C, no prompts). Returns exit
         code, stdout and stderr. Raises Unreachable after `limit_s`, UsageError if the program is not installed.
         Files take the output, because a pipe stays open while any grandchild lives, such as the ssh master."""
@@ -292,7 +324,12 @@ class Connection:
         for error_text, remedy in REMEDY_BY_ERROR.items():
             if error_text in text:
                 address = self.ssh_command.removeprefix("ssh ")
-                values = {"ssh": self.ssh_command, "address": address, "name": self.name, "path": hosts_path()}
+                values = {
+                    "ssh": self.ssh_command,
+                    "address": address,
+                    "name": self.name,
+                    "path": hosts_path(),
+                }
                 return UsageError(f"{message}: {error_text}", remedy.format(**values))
         return Unreachable(f"{message}: {last or 'the connection was cut'}", self._check_hint)
 
@@ -316,11 +353,17 @@ class Connection:
         self.run_script(f"rm -rf {new} && mkdir -p trees/{tree} {new} || exit 1")
         self.send(root, names, f"{LOOP_FOLDER}/{new}", link_folder=f"../{tree}")
         if config:
-            self.run_script("printf %s @CONFIG@ >@NEW@/.git/config || exit 1", CONFIG=shlex.quote(config), NEW=new)
+            self.run_script(
+                "printf %s @CONFIG@ >@NEW@/.git/config || exit 1",
+                CONFIG=shlex.quote(config),
+                NEW=new,
+            )
         if running := self.run_script(SWAP_SCRIPT, TREE=tree)[0]:
             raise tree_in_use_error(self.name, running.split()[0][:80])
 
-    def submit(self, folder: JobFolder, trusted: tuple[str, ...], gpus: Sequence[int] | None) -> None:
+    def submit(
+        self, folder: JobFolder, trusted: tuple[str, ...], gpus: Sequence[int] | None
+    ) -> None:
         """Send a job's folder and start the job there; one that was started is not started again. `trusted`:
         hashes of the definitions that the user trusts. `gpus`: indices of the GPUs it may use; None: all."""
         self.run_script("mkdir -p jobs/@ID@ || exit 1", ID=folder.id)
@@ -330,14 +373,22 @@ class Connection:
         sent = read_sent(folder)
         target, tree = (sent.project, sent.tree) if sent else (None, "-")
         # The price is as old as the file that states it.
-        as_of = datetime.datetime.fromtimestamp(job_files.modified_at(hosts_path()), datetime.UTC).date()
+        as_of = datetime.datetime.fromtimestamp(
+            job_files.modified_at(hosts_path()), datetime.UTC
+        ).date()
         price = self.host.usd_per_hour
-        sender = Sender(name=self.name, target=target, usd_per_hour=price, as_of=as_of, trusted=trusted)
+        sender = Sender(
+            name=self.name, target=target, usd_per_hour=price, as_of=as_of, trusted=trusted
+        )
         variables = {SENDER_VARIABLE: sender.model_dump_json()}
         if gpus is not None:
             variables[VISIBLE_VARIABLE] = ",".join(map(str, gpus))
-        exports = "; ".join(f"export {name}={shlex.quote(value)}" for name, value in variables.items())
-        self.run_script(START_SCRIPT, ID=folder.id, TREE=tree, EXPORTS=exports, PYTHON=PYTHON, LOG=START_LOG)
+        exports = "; ".join(
+            f"export {name}={shlex.quote(value)}" for name, value in variables.items()
+        )
+        self.run_script(
+            START_SCRIPT, ID=folder.id, TREE=tree, EXPORTS=exports, PYTHON=PYTHON, LOG=START_LOG
+        )
 
     def poll(self, job: str) -> JobState:
         """State of a job, and its exit code if it has ended. States: `running`; `ended`; `lost`: its process died;
@@ -354,11 +405,20 @@ class Connection:
     def fetch_results(self, folder: JobFolder, *more_files: str, past: Sequence[str] = ()) -> None:
         """Fetch a job's results and `more_files`, without the sessions in `past`, which were sent from here. Also
         records the machine's local name and its price of an hour."""
-        files = (job_files.RESULTS, job_files.MANIFEST, job_files.WHERE, BUNDLE_FILE, START_LOG, *more_files)
+        files = (
+            job_files.RESULTS,
+            job_files.MANIFEST,
+            job_files.WHERE,
+            BUNDLE_FILE,
+            START_LOG,
+            *more_files,
+        )
         excluded = [f"{job_files.RESULTS}/{name}" for name in past]
         self.fetch(f"{LOOP_FOLDER}/jobs/{folder.id}", folder.path, *files, excluded=excluded)
         device = folder.device or Where(host=self.name)
-        device = device.model_copy(update={"host": self.name, "usd_per_hour": self.host.usd_per_hour})
+        device = device.model_copy(
+            update={"host": self.name, "usd_per_hour": self.host.usd_per_hour}
+        )
         write_sealed(folder.path / job_files.WHERE, device)
 
     def remove(self, *jobs: str) -> None:
@@ -432,7 +492,11 @@ def list_lacks(connection: Connection, facts: Mapping[str, str]) -> list[str]:
         (version_numbers < OLDEST_PYTHON, too_old, f"name a newer one: {setting}"),
         (not facts["rsync"], "has no rsync", install.format("rsync")),
         (not facts["setsid"], "has no setsid", install.format("util-linux")),
-        (not facts["venv"], f"has a `{python}` that makes no environments", install.format("python3-venv")),
+        (
+            not facts["venv"],
+            f"has a `{python}` that makes no environments",
+            install.format("python3-venv"),
+        ),
         (free_gb < needed_gb, too_full, f"free some: {show_sizes}"),
     ):
         if is_missing:
@@ -482,7 +546,12 @@ def install(connection: Connection, facts: Mapping[str, str]) -> None:
     if not facts["gpus"] and not facts["torch"]:  # Without a GPU, pip's torch would be too large.
         index = "--extra-index-url https://download.pytorch.org/whl/cpu"
     needs = shlex.join(requirement for requirement in requirements if "extra ==" not in requirement)
-    values = {"INDEX": index, "NEEDS": needs, "DIGEST": hash_package(files), "PYTHON": connection.python}
+    values = {
+        "INDEX": index,
+        "NEEDS": needs,
+        "DIGEST": hash_package(files),
+        "PYTHON": connection.python,
+    }
     try:
         connection.run_script(INSTALL_SCRIPT, limit_s=COPY_LIMIT_S, **values)
     except WorkFailed as error:
@@ -554,7 +623,9 @@ def check() -> list[Host]:
     """The machines that LOOP_HOSTS names, by default all of the user's. Raises UsageError if there are none."""
     names = list(filter(None, os.environ.get(HOSTS_VARIABLE, "").split(","))) or [*read_hosts()]
     if not names:
-        raise UsageError(f"--executor ssh: no hosts: there is no {HOSTS_FILE}", hint="loop hosts --help")
+        raise UsageError(
+            f"--executor ssh: no hosts: there is no {HOSTS_FILE}", hint="loop hosts --help"
+        )
     return [find_host(name) for name in dict.fromkeys(names)]
 
 
@@ -608,7 +679,9 @@ class SshSlot(Slot):
             projects = [Project(folder, folder, bundled=False) for folder in folders]
             trusted = tuple(map(definition_hash, projects))  # The job's user trusts these targets.
             retry_unreachable(lambda: connection.submit(job, trusted, self.gpus), AWAY_LIMIT_S)
-            while (state := retry_unreachable(lambda: connection.poll(job.id), AWAY_LIMIT_S)[0]) == "running":
+            while (
+                state := retry_unreachable(lambda: connection.poll(job.id), AWAY_LIMIT_S)[0]
+            ) == "running":
                 if job.is_cancelled:
                     retry_unreachable(lambda: connection.cancel(job.id), AWAY_LIMIT_S)
                 time.sleep(POLL_S)

@@ -92,15 +92,22 @@ def compare(sessions: Sequence[ComparedSession]) -> SessionComparison:
                 refusals.setdefault(session.id, f"another {name}, {value} and not {expected}")
     verdicts = [session.verdicts if session.id not in refusals else {} for session in sessions]
     by_variants = [item for by_variant in verdicts for item in by_variant.items()]
-    pairs = dict.fromkeys((variant, workload) for variant, by_workload in by_variants for workload in by_workload)
+    pairs = dict.fromkeys(
+        (variant, workload) for variant, by_workload in by_variants for workload in by_workload
+    )
     rows = []
     for variant, workload in pairs:
         cells = tuple(by_variant.get(variant, {}).get(workload) for by_variant in verdicts)
         row = ComparedRow(variant=variant, workload=workload, cells=cells)
-        speeds = [cell for cell in cells if isinstance(cell, SpeedVerdict) and not is_vague(cell.interval)]
+        speeds = [
+            cell for cell in cells if isinstance(cell, SpeedVerdict) and not is_vague(cell.interval)
+        ]
         if len(speeds) > 1:
             first, last = speeds[0], speeds[-1]
-            is_lower, is_higher = last.interval[1] < first.interval[0], last.interval[0] > first.interval[1]
+            is_lower, is_higher = (
+                last.interval[1] < first.interval[0],
+                last.interval[0] > first.interval[1],
+            )
             moved = "lower" if is_lower else "higher" if is_higher else "within"
             row = row.model_copy(update={"change": last.ratio / first.ratio, "moved": moved})
         rows.append(row)
@@ -111,7 +118,9 @@ def compare(sessions: Sequence[ComparedSession]) -> SessionComparison:
     recorded = [files_by_ground[session.ground] for session in sessions if session.files]
     names = sorted({name for files in recorded for name in files})
     changed = tuple(name for name in names if len({files.get(name) for files in recorded}) > 1)
-    return SessionComparison(sessions=tuple(sessions), rows=tuple(rows), refused=refused, changed_files=changed)
+    return SessionComparison(
+        sessions=tuple(sessions), rows=tuple(rows), refused=refused, changed_files=changed
+    )
 
 
 def sections(comparison: SessionComparison) -> Iterator[Section]:
@@ -127,7 +136,9 @@ def sections(comparison: SessionComparison) -> Iterator[Section]:
     yield Section("Sessions", table=drop_empty_columns(heads, rows), folded_column=-1)
     yield Section("Not compared", comparison.refused)
     sources_text = "the files of the target are the same"
-    if unrecorded := [letter for letter, session in zip(letters, sessions, strict=True) if not session.files]:
+    if unrecorded := [
+        letter for letter, session in zip(letters, sessions, strict=True) if not session.files
+    ]:
         sources_text = f"the files of {', '.join(unrecorded)} were not recorded"
     if comparison.changed_files:
         sources_text = f"they differ in {', '.join(comparison.changed_files)}"
@@ -138,7 +149,10 @@ def sections(comparison: SessionComparison) -> Iterator[Section]:
     for fact in dict.fromkeys(fact for session in sessions for fact in session.facts):
         values = [session.facts.get(fact) for session in sessions]
         if len({value for value in values if value is not None}) > 1:
-            texts = (f"{letter} {value or UNKNOWN}" for letter, value in zip(letters, values, strict=True))
+            texts = (
+                f"{letter} {value or UNKNOWN}"
+                for letter, value in zip(letters, values, strict=True)
+            )
             lines.append(f"{fact}: {', '.join(texts)}")
     if lines:
         lines.append("a ratio may move because the library or the machine did, and not the kernel")
@@ -155,11 +169,25 @@ def _variant_section(variant: str, comparison: SessionComparison) -> Section:
         texts = []
         for cell in row.cells:
             text = cell.verdict if cell is not None else "-"
-            texts.append(say.ratio(cell.ratio, cell.interval) if isinstance(cell, SpeedVerdict) else text)
-        change = f"{say.speedup_text(row.change)} {MOVED_WORDS[row.moved]}" if row.change and row.moved else "-"
+            texts.append(
+                say.ratio(cell.ratio, cell.interval) if isinstance(cell, SpeedVerdict) else text
+            )
+        change = (
+            f"{say.speedup_text(row.change)} {MOVED_WORDS[row.moved]}"
+            if row.change and row.moved
+            else "-"
+        )
         table_rows.append((row.workload, *texts, change))
-    pairs = [(letter, kept) for letter, session in zip(letters, sessions, strict=True) for kept in session.kept]
-    lines = [f"{letter} kept a change: {say.gain_text(kept)}" for letter, kept in pairs if kept.variant == variant]
+    pairs = [
+        (letter, kept)
+        for letter, session in zip(letters, sessions, strict=True)
+        for kept in session.kept
+    ]
+    lines = [
+        f"{letter} kept a change: {say.gain_text(kept)}"
+        for letter, kept in pairs
+        if kept.variant == variant
+    ]
     heads = ("Workload", *(f">{letter}" for letter in letters), "Change")
     baseline = next(session.baseline for session in sessions if session.baseline)
     table = drop_empty_columns(heads, table_rows)

@@ -14,7 +14,9 @@ from loop.store import sessions
 from loop.store.fingerprints import fingerprints_of_step
 
 SEARCHED_SESSIONS = 2000  # Number of latest sessions that are searched when a step has failed.
-MOST_SEARCHED_OCCURRENCES = 12  # Number of latest occurrences of a failure whose cures are searched.
+MOST_SEARCHED_OCCURRENCES = (
+    12  # Number of latest occurrences of a failure whose cures are searched.
+)
 FACT_LABELS = {"cuda": "nvcc", "gpu": "GPU", "loop_version": "loop"}
 NOTHING_CHANGED = ", with nothing changed that is on record"
 HASH_LENGTH = 12
@@ -24,7 +26,9 @@ def describe_earlier_failures(rows: Sequence[SessionRow], fingerprint: str) -> s
     """A sentence: `seen before: session X (and 2 more); cured in session Y by ...`. Empty if it is
     new. `rows`: earlier sessions, oldest first. `fingerprint`: key of the failure."""
     failures = [(place, failure) for place, row in enumerate(rows) for failure in row.failures]
-    occurrences = [(place, failure) for place, failure in reversed(failures) if failure.key == fingerprint]
+    occurrences = [
+        (place, failure) for place, failure in reversed(failures) if failure.key == fingerprint
+    ]
     sessions = list(dict.fromkeys(rows[place].id for place, _ in occurrences))
     if not sessions:
         return ""
@@ -35,7 +39,9 @@ def describe_earlier_failures(rows: Sequence[SessionRow], fingerprint: str) -> s
     return f"seen before: session {sessions[0]}{more}; {cure}"
 
 
-def _describe_resolution(rows: Sequence[SessionRow], failed_index: int, failure: FailureSeen) -> str:
+def _describe_resolution(
+    rows: Sequence[SessionRow], failed_index: int, failure: FailureSeen
+) -> str:
     """In words, the first later session on the same target, device and variants that passed the failed step (or
     failed it only for other variants); empty if none did. `failed_index`: of the failed session."""
     failed_row, step = rows[failed_index], (failure.pattern, failure.step)
@@ -43,13 +49,22 @@ def _describe_resolution(rows: Sequence[SessionRow], failed_index: int, failure:
         return f"gone when that session was resumed{NOTHING_CHANGED}"
     variants = {*failed_row.variants, *failed_row.emulated}
     for later_row in rows[failed_index + 1 :]:
-        is_same_target = (later_row.target, later_row.device) == (failed_row.target, failed_row.device)
-        if later_row.recorded or not is_same_target or not variants <= {*later_row.variants, *later_row.emulated}:
+        is_same_target = (later_row.target, later_row.device) == (
+            failed_row.target,
+            failed_row.device,
+        )
+        if (
+            later_row.recorded
+            or not is_same_target
+            or not variants <= {*later_row.variants, *later_row.emulated}
+        ):
             continue
         statuses = [run.status for run in later_row.steps if (run.pattern, run.step) == step]
         status = statuses[-1] if statuses else ""
         # `subject`: the variant that failed; empty if the failure has none.
-        subjects = {other.subject for other in later_row.failures if (other.pattern, other.step) == step}
+        subjects = {
+            other.subject for other in later_row.failures if (other.pattern, other.step) == step
+        }
         is_of_others = bool(failure.subject and subjects) and not subjects & {"", failure.subject}
         if status == "passed" or (status == "failed" and is_of_others):
             # What changed on record, such as `torch 2.3 -> 2.4`, files, commits.
@@ -62,7 +77,9 @@ def _describe_resolution(rows: Sequence[SessionRow], failed_index: int, failure:
                 if before != after and (before or after):
                     name = FACT_LABELS.get(fact, fact)
                     changes.append(f"{name} {before or 'not there'} -> {after or 'not there'}")
-            changes += ["other files of the target"] if failed_row.ground != later_row.ground else []
+            changes += (
+                ["other files of the target"] if failed_row.ground != later_row.ground else []
+            )
             failed, passed = failed_row.commit, later_row.commit
             if failed and passed and failed != passed:
                 changes.append(f"commits {failed[:HASH_LENGTH]}..{passed[:HASH_LENGTH]}")
@@ -83,7 +100,9 @@ class FailureHistory:
     def rows(self) -> list[SessionRow]:
         """The latest sessions before this one, oldest first, without imported ones."""
         rows = sessions.rows(self.project.sessions, last=SEARCHED_SESSIONS)
-        return [row for row in rows if not row.recorded and row.id < self.head.id]  # `recorded`: from before loop.
+        return [
+            row for row in rows if not row.recorded and row.id < self.head.id
+        ]  # `recorded`: from before loop.
 
     def describe_failures(self, record: Finished) -> tuple[str, ...]:
         """A sentence for each error of a failed step that occurred in an earlier session; empty otherwise."""
@@ -100,7 +119,9 @@ class FailureHistory:
         for record in latest_attempts(finished):
             if record.status == "failed":
                 errors = fingerprints_of_step(record, self.head.ground)
-                signatures = [error.model_dump(include={"text", "key", "subject"}) for error in errors]
+                signatures = [
+                    error.model_dump(include={"text", "key", "subject"}) for error in errors
+                ]
                 step = {"step": record.label, "message": record.message}
                 seen_before = self.describe_failures(record)
                 steps.append({**step, "signatures": signatures, "seen_before": seen_before})

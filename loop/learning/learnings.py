@@ -20,12 +20,22 @@ def session_verdicts(finished: Iterable[Finished]) -> tuple[Verdict, ...]:
         output = read_output(record, Output)
         new_verdicts = output.verdicts if output else ()
         if record.run in kept_changes:
-            new_verdicts = tuple(verdict for verdict in new_verdicts if verdict.against != "known_good")
+            new_verdicts = tuple(
+                verdict for verdict in new_verdicts if verdict.against != "known_good"
+            )
             # These variants are right now: their earlier verdicts without a ratio, as `incorrect`, go.
-            timed_variants = {verdict.variant for verdict in new_verdicts if verdict.ratio is not None}
-            verdicts = [past for past in verdicts if past.ratio is not None or past.variant not in timed_variants]
+            timed_variants = {
+                verdict.variant for verdict in new_verdicts if verdict.ratio is not None
+            }
+            verdicts = [
+                past
+                for past in verdicts
+                if past.ratio is not None or past.variant not in timed_variants
+            ]
         verdicts += new_verdicts
-    wrong_variants = {verdict.variant for verdict in verdicts if verdict.verdict in ("incorrect", "invalid")}
+    wrong_variants = {
+        verdict.variant for verdict in verdicts if verdict.verdict in ("incorrect", "invalid")
+    }
     last_verdicts = {}
     for verdict in verdicts:
         if verdict.ratio is None or verdict.variant not in wrong_variants:
@@ -41,7 +51,9 @@ def session_status(finished: Iterable[Finished], verdicts: Sequence[Verdict]) ->
         if verdict.verdict in ("incorrect", "invalid"):
             return "failed", f"{name} is {verdict.verdict}: {verdict.reason}"
         if verdict.verdict == "slower" and verdict.against == "known_good":
-            compared = [v.verdict for v in verdicts if (v.variant, v.against) == (name, "known_good")]
+            compared = [
+                v.verdict for v in verdicts if (v.variant, v.against) == (name, "known_good")
+            ]
             workloads = verdict.workload
             if len(compared) > 1:
                 workloads = f"{compared.count('slower')} of {len(compared)} workloads"
@@ -54,16 +66,29 @@ def session_status(finished: Iterable[Finished], verdicts: Sequence[Verdict]) ->
                 return status, f"{record.label}: {record.message}"
     passed = sum(record.status == "passed" for record in steps)
     if passed:
-        return "passed", "the one step that ran passed" if passed == 1 else f"all {passed} steps that ran passed"
+        return (
+            "passed",
+            "the one step that ran passed"
+            if passed == 1
+            else f"all {passed} steps that ran passed",
+        )
     reasons = "; ".join(dict.fromkeys(record.message for record in steps))
     return ("skipped", f"nothing to do: {reasons}") if steps else ("aborted", "no step has ended")
 
 
-def explain_location(finished: Sequence[Finished], variant: str | None, files: Sequence[str]) -> str:
+def explain_location(
+    finished: Sequence[Finished], variant: str | None, files: Sequence[str]
+) -> str:
     """Where to look for an incorrect variant's error: in `files`, its sources, with the smallest failing workload
     that a step found, else the first. Empty if the variant is correct or None."""
-    checked = [checks for output in outputs_of(finished, VerifyOutput) for checks in output.variants]
-    failures = [checks.first_failure for checks in checked if checks.variant == variant and checks.first_failure]
+    checked = [
+        checks for output in outputs_of(finished, VerifyOutput) for checks in output.variants
+    ]
+    failures = [
+        checks.first_failure
+        for checks in checked
+        if checks.variant == variant and checks.first_failure
+    ]
     if variant is None or not failures:
         return ""
     smallest = [case for output in outputs_of(finished, DebugOutput) for case in output.smallest]

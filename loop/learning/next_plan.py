@@ -19,12 +19,18 @@ from loop.report import format as say
 from loop.store import sessions
 from loop.store.sessions import list_sessions
 
-ALL_RIGHT = "every variant was judged on every set of workloads, on these files, and every output was right"
-MOST_REPEATS = 2  # Sessions on the same files after which an inconclusive measurement is not repeated.
+ALL_RIGHT = (
+    "every variant was judged on every set of workloads, on these files, and every output was right"
+)
+MOST_REPEATS = (
+    2  # Sessions on the same files after which an inconclusive measurement is not repeated.
+)
 SLOW_PLANS = ("optimize", "tune", "bisect", "debug")
 """Plans that do more than verify; a failure in one is verified again with `baseline`."""
 
-Sources = tuple[str, str]  # Build id, and hash of the files that are not compiled: what a check was about.
+Sources = tuple[
+    str, str
+]  # Build id, and hash of the files that are not compiled: what a check was about.
 
 
 @dataclass(frozen=True)
@@ -46,7 +52,9 @@ def unresolved_failures(
     that is not in `workloads_by_variant` any more ends when a session finds changed sources right."""
     # Key of a check: its name, variant, threads, seed, whether it was emulated, and device.
     passes: dict[tuple[object, ...], list[tuple[Sources, int]]] = {}  # With the number of the row.
-    passes_without_failure: dict[str, list[tuple[Sources, int]]] = {}  # Of a variant in one session.
+    passes_without_failure: dict[
+        str, list[tuple[Sources, int]]
+    ] = {}  # Of a variant in one session.
     last_failures: dict[tuple[tuple[object, ...], Sources], tuple[int, Judgement, str]] = {}
     present_sources = set[tuple[str, Sources]]()
     for number, row in enumerate(rows):
@@ -70,11 +78,17 @@ def unresolved_failures(
         passes_of_check = list(passes.get(key, ()))
         # A check's name begins with its workload, except `sanitizers`.
         if check != "sanitizers" and check.partition(", ")[0] not in workloads_by_variant[variant]:
-            passes_of_check += passes_without_failure.get(variant, ())  # Nothing repeats a removed workload.
+            passes_of_check += passes_without_failure.get(
+                variant, ()
+            )  # Nothing repeats a removed workload.
         is_resolved = any(later > number and other != sources for other, later in passes_of_check)
         if not is_resolved or (variant, sources) in present_sources:
-            flaky_in = [rows[passed].id for other, passed in passes.get(key, ()) if other == sources]
-            failure = UnresolvedFailure(rows[number], judgement, check, flaky_in[-1] if flaky_in else "")
+            flaky_in = [
+                rows[passed].id for other, passed in passes.get(key, ()) if other == sources
+            ]
+            failure = UnresolvedFailure(
+                rows[number], judgement, check, flaky_in[-1] if flaky_in else ""
+            )
             unresolved.setdefault(variant, []).append(failure)
     return unresolved
 
@@ -95,7 +109,9 @@ def sessions_needed(root: Path) -> set[str]:
     for target in {head.target for head in last_head_by_key.values()}:
         rows = sessions.rows(root, target=target)
         judgements = [judgement for row in rows for judgement in row.judged]
-        workloads = {check.partition(", ")[0] for judgement in judgements for check in judgement.wrong}
+        workloads = {
+            check.partition(", ")[0] for judgement in judgements for check in judgement.wrong
+        }
         # The target is not read here: no workload counts as removed, and no files as the current ones.
         workloads_by_variant = {judgement.variant: workloads for judgement in judgements}
         for failures in unresolved_failures(rows, "", workloads_by_variant).values():
@@ -122,7 +138,9 @@ class TargetState:
 
     def failures_by_variant(self, rows: Sequence[SessionRow]) -> dict[str, list[UnresolvedFailure]]:
         """Variant to its checks that failed and have not passed on changed sources since, latest first."""
-        workloads = {name: set().union(*sets.values()) for name, sets in self.declared_workloads.items()}
+        workloads = {
+            name: set().union(*sets.values()) for name, sets in self.declared_workloads.items()
+        }
         return unresolved_failures(rows, self.files_hash, workloads)
 
     def find_unjudged(self, rows: Sequence[SessionRow]) -> dict[str, tuple[str, ...]]:
@@ -132,33 +150,45 @@ class TargetState:
         judgements = [judgement for row in rows_on_files for judgement in row.judged]
         unjudged: dict[str, tuple[str, ...]] = {}
         for variant, sets in self.declared_workloads.items():
-            checked = {check for j in judgements if j.variant == variant for check in (*j.right, *j.wrong)}
+            checked = {
+                check for j in judgements if j.variant == variant for check in (*j.right, *j.wrong)
+            }
             texts = []
             for name, workloads in sets.items():
                 count, missing = len(workloads), len(set(workloads) - checked)
                 if missing:
-                    texts.append(name if missing == count else f"{name} ({missing} of {count} workloads)")
+                    texts.append(
+                        name if missing == count else f"{name} ({missing} of {count} workloads)"
+                    )
             if texts:
                 unjudged[variant] = tuple(texts)
         return unjudged
 
     def describe_state(self, rows: Sequence[SessionRow]) -> tuple[str, ...]:
         """Sentences: what is wrong or unchecked; else that everything was checked and is right."""
-        sentences = [wrong_sentence(failures) for failures in self.failures_by_variant(rows).values()]
+        sentences = [
+            wrong_sentence(failures) for failures in self.failures_by_variant(rows).values()
+        ]
         if unjudged := self.find_unjudged(rows):
             sentences.append(unjudged_sentence(unjudged))
         few, total = list[str](), self.workload_count
         for name, sets in self.declared_workloads.items():
             if 2 * (count := len(set().union(*sets.values()))) < total:
-                few.append(f"{name} was judged on {count} of {total} workloads alone: name more that it takes")
+                few.append(
+                    f"{name} was judged on {count} of {total} workloads alone: name more that it takes"
+                )
         return tuple(sentences or few or [ALL_RIGHT])
 
 
 def wrong_sentence(failures: Sequence[UnresolvedFailure]) -> str:
     """`fast was wrong in s1 on B1 S65 and 3 more workloads (seed 7)`, for one variant's failures."""
     first, session, judgement = failures[0], failures[0].row, failures[0].judgement
-    workloads = {failure.check.partition(", ")[0] for failure in failures if failure.row.id == session.id}
-    others_text = f" and {say.count(len(workloads) - 1, 'more workload')}" if len(workloads) > 1 else ""
+    workloads = {
+        failure.check.partition(", ")[0] for failure in failures if failure.row.id == session.id
+    }
+    others_text = (
+        f" and {say.count(len(workloads) - 1, 'more workload')}" if len(workloads) > 1 else ""
+    )
     threads_text = f"{say.count(judgement.threads, 'thread')}, " if judgement.threads else ""
     conditions = f"{threads_text}seed {judgement.seed}{', emulated' if judgement.emulated else ''}"
     checks = f"{first.check}{others_text} ({conditions})"
@@ -191,14 +221,18 @@ class Idea:
 def propose_sessions(rows: Sequence[SessionRow], state: TargetState) -> tuple[Idea, ...]:
     """Proposals for the next session, most urgent first; the last one always applies. `rows`: one
     target's sessions, oldest first."""
-    local_rows = [row for row in rows if not row.recorded]  # `recorded`: from before loop, only figures.
+    local_rows = [
+        row for row in rows if not row.recorded
+    ]  # `recorded`: from before loop, only figures.
     ended_rows = [row for row in local_rows if row.status is not None]
     measured_rows = [row for row in ended_rows if row.ratios]
     last_row = ended_rows[-1] if ended_rows else None
     proposals: list[Idea] = []
     if last_row is not None and last_row.status in RESUMABLE:
         why = f"{last_row.id} is {last_row.status}: {last_row.reason}"
-        proposals.append(Idea(last_row.plan, "Go on with the session that stopped", (why,), resume=last_row.id))
+        proposals.append(
+            Idea(last_row.plan, "Go on with the session that stopped", (why,), resume=last_row.id)
+        )
     if last_row is not None and last_row.ground == state.files_hash:
         for edit in last_row.kept:
             why = f"{edit.variant} is {say.gain_text(edit)}, by {last_row.id}"
@@ -207,8 +241,12 @@ def propose_sessions(rows: Sequence[SessionRow], state: TargetState) -> tuple[Id
     errors = _ideas_after_error(last_row) if last_row is not None else []
     faults = [*_ideas_for_wrong(local_rows, state), *_ideas_for_regressed(ended_rows, state)]
     # What these files do not compile to cannot be verified again.
-    failures = last_row.failures if last_row is not None and last_row.ground == state.files_hash else ()
-    is_unbuilt = any(failure.action == "kernel.build" and not failure.cured_by for failure in failures)
+    failures = (
+        last_row.failures if last_row is not None and last_row.ground == state.files_hash else ()
+    )
+    is_unbuilt = any(
+        failure.action == "kernel.build" and not failure.cured_by for failure in failures
+    )
     proposals += [*errors, *faults] if is_unbuilt else [*faults, *errors]
     is_measured = any(state.files_hash in (row.left, row.ground) for row in measured_rows)
     is_measured |= state.only_emulated  # Nothing more can be measured.
@@ -218,15 +256,26 @@ def propose_sessions(rows: Sequence[SessionRow], state: TargetState) -> tuple[Id
     elif not is_measured:
         why = f"the target's files have changed since {measured_rows[-1].id}, the last session that measured"
         proposals.append(Idea("baseline", "Verify and measure what has changed", (why,)))
-    if last_row and last_row.missed and last_row.otherwise not in ("", *(run.pattern for run in last_row.runs)):
+    if (
+        last_row
+        and last_row.missed
+        and last_row.otherwise not in ("", *(run.pattern for run in last_row.runs))
+    ):
         why = f"{last_row.id} missed its objective: {last_row.missed}"
-        proposals.append(Idea(last_row.otherwise, "Do what the plan names as the answer to a miss", (why,)))
+        proposals.append(
+            Idea(last_row.otherwise, "Do what the plan names as the answer to a miss", (why,))
+        )
     proposals += _ideas_for_slow(ended_rows, state)
     # Sets that no session checked on these files, unless `baseline` tried.
     unjudged = state.find_unjudged(local_rows) if is_measured else {}
-    tried_variants = [name for name in unjudged if _has_ended("baseline", name, local_rows, state.files_hash)]
+    tried_variants = [
+        name for name in unjudged if _has_ended("baseline", name, local_rows, state.files_hash)
+    ]
     if untried := {name: sets for name, sets in unjudged.items() if name not in tried_variants}:
-        why, variant = unjudged_sentence(untried), next(iter(untried)) if len(untried) == 1 else None
+        why, variant = (
+            unjudged_sentence(untried),
+            next(iter(untried)) if len(untried) == 1 else None,
+        )
         proposals.append(Idea("baseline", "Verify the other workloads, too", (why,), variant))
     return (*proposals, _fallback_idea(local_rows, state))
 
@@ -238,18 +287,28 @@ def _ideas_for_wrong(rows: Sequence[SessionRow], state: TargetState) -> Iterator
     for variant, failures in state.failures_by_variant(rows).items():
         failed_row, why = failures[0].row, (wrong_sentence(failures),)
         right_rows = [row for row in rows if variant in row.right and row.commit]
-        right_rows = [row for row in right_rows if not row.has_judged_build(variant, wrong_build_ids)]
+        right_rows = [
+            row for row in right_rows if not row.has_judged_build(variant, wrong_build_ids)
+        ]
         last_right = right_rows[-1] if right_rows else None
-        plan = "baseline" if failed_row.plan in SLOW_PLANS else failed_row.plan  # To verify is enough.
+        plan = (
+            "baseline" if failed_row.plan in SLOW_PLANS else failed_row.plan
+        )  # To verify is enough.
         if failed_row.ground != state.files_hash:
             objective = f"Files have changed since {variant} was wrong: run again what failed"
             yield Idea(plan, objective, why, variant, failed_check=failures[0])
         elif variant in failed_row.blamed:
             idea = _idea_after_search(variant, failed_row, "wrong")
             yield replace(idea, why=(*idea.why, *why), failed_check=failures[0])
-        elif last_right and failed_row.commit not in (None, last_right.commit) and not _has_bisected(failed_row):
+        elif (
+            last_right
+            and failed_row.commit not in (None, last_right.commit)
+            and not _has_bisected(failed_row)
+        ):
             evidence = f"{last_right.id} found it right at commit {str(last_right.commit)[:12]}"
-            yield Idea("bisect", f"Find the commit that made {variant} wrong", (*why, evidence), variant)
+            yield Idea(
+                "bisect", f"Find the commit that made {variant} wrong", (*why, evidence), variant
+            )
         else:
             objective = f"Mend {variant}, then run again what failed"
             yield Idea(plan, objective, why, variant, failed_check=failures[0])
@@ -261,7 +320,9 @@ def _ideas_for_regressed(rows: Sequence[SessionRow], state: TargetState) -> Iter
     latest_row = {variant: row for row in rows for variant in (*row.ratios, *row.regressed)}
     present_rows = [row for row in rows if row.ground == state.files_hash]
     for variant, row in latest_row.items():
-        is_fast_now = any(variant in past.ratios and variant not in past.regressed for past in present_rows)
+        is_fast_now = any(
+            variant in past.ratios and variant not in past.regressed for past in present_rows
+        )
         if variant not in row.regressed or (is_fast_now and row.ground != state.files_hash):
             continue
         why = f"it was slower than its known good in {row.id}, and no session since has shown otherwise"
@@ -274,7 +335,9 @@ def _ideas_for_regressed(rows: Sequence[SessionRow], state: TargetState) -> Iter
             yield Idea("quick", f"Mend {variant}, then run it again", (reason, why), variant)
         else:
             reasons = (why, f"the search in {row.id} named no commit")
-            yield Idea("baseline", f"Measure {variant} again, and win back what it lost", reasons, variant)
+            yield Idea(
+                "baseline", f"Measure {variant} again, and win back what it lost", reasons, variant
+            )
 
 
 def _idea_after_search(variant: str, row: SessionRow, fault: str) -> Idea:
@@ -283,7 +346,9 @@ def _idea_after_search(variant: str, row: SessionRow, fault: str) -> Idea:
     commits = tuple(text.partition(" ")[0] for text in row.blamed[variant])
     if commits == (UNCOMMITTED,):
         why = f"{row.id} found that they made {variant} {fault}"
-        return Idea("quick", "Mend or undo the uncommitted changes, then run it again", (why,), variant)
+        return Idea(
+            "quick", "Mend or undo the uncommitted changes, then run it again", (why,), variant
+        )
     if len(commits) > 1:
         why = f"the search in {row.id} named no commit alone"
         objective = f"Read {names}, mend what made {variant} {fault}, then run it again"
@@ -295,7 +360,9 @@ def _idea_after_search(variant: str, row: SessionRow, fault: str) -> Idea:
 
 def _has_bisected(row: SessionRow) -> bool:
     """True if the session completed a bisection."""
-    return any(step.pattern == "git-bisect" and step.status in ("passed", "failed") for step in row.steps)
+    return any(
+        step.pattern == "git-bisect" and step.status in ("passed", "failed") for step in row.steps
+    )
 
 
 def _ideas_after_error(last_row: SessionRow) -> list[Idea]:
@@ -352,7 +419,9 @@ def _fallback_idea(rows: Sequence[SessionRow], state: TargetState) -> Idea:
         return Idea("baseline", "Measure again on a quieter machine", (why,))
     state_sentences = state.describe_state(rows)
     # Other ideas are for wrong and slower variants.
-    latest_rows = {row.plan: row for row in rows_on_files if not row.incorrect and not row.regressed}
+    latest_rows = {
+        row.plan: row for row in rows_on_files if not row.incorrect and not row.regressed
+    }
     missed = [row for row in latest_rows.values() if row.missed and not state.only_emulated]
     if state.for_gpu and not missed and "kernels" not in {row.plan for row in rows_on_files}:
         reason = "nothing is left to make faster here"
@@ -365,9 +434,17 @@ def _fallback_idea(rows: Sequence[SessionRow], state: TargetState) -> Idea:
             why = "its values were not searched on these files; everything else was tried"
             return Idea("tune", f"Search {name}'s tiles and warps", (why,), name)
     if state.only_emulated:
-        objective = "Nothing can be timed here: all variants are emulated. After the next edit, verify it"
+        objective = (
+            "Nothing can be timed here: all variants are emulated. After the next edit, verify it"
+        )
         return Idea("quick", objective, state_sentences)
     if missed:
-        objective = f"The objective is missed ({missed[-1].missed}). Edit a variant, then measure it"
+        objective = (
+            f"The objective is missed ({missed[-1].missed}). Edit a variant, then measure it"
+        )
         return Idea("quick", objective, (f"{missed[-1].id} missed its objective",))
-    return Idea("quick", "Nothing is left to do here. After the next edit, verify and measure it", state_sentences)
+    return Idea(
+        "quick",
+        "Nothing is left to do here. After the next edit, verify and measure it",
+        state_sentences,
+    )

@@ -24,7 +24,14 @@ from loop.report.markdown import Table, drop_empty_columns
 from loop.steps.setting import Setting
 from loop.store import sessions
 
-FACTOR_BY_FACT = {"processor": 0.5, "gpu": 0.25, "driver": 0.5, "cuda": 0.5, "torch": 0.5, "compiler": 0.5}
+FACTOR_BY_FACT = {
+    "processor": 0.5,
+    "gpu": 0.25,
+    "driver": 0.5,
+    "cuda": 0.5,
+    "torch": 0.5,
+    "compiler": 0.5,
+}
 """Fields of `Environment`, each with the factor on a run's weight if the field differs."""
 PRIOR_SPREAD, SPREAD_RUNS = 0.25, 3.0
 """Prior standard deviation of log seconds between runs, and the number of runs it counts as."""
@@ -33,9 +40,13 @@ PRIOR_RUNS = (PRIOR_SPREAD / 1.2) ** 2
 INTERVAL_LEVEL = 0.8  # Probability that an interval of time or cost contains the actual value.
 AGE_FACTOR = 0.8  # Factor on a run's weight for each later run of the same work.
 OTHER_WORK_FACTOR = 0.1  # Factor on the weight of a run with other variants or workloads.
-OTHER_CACHE_FACTOR = 0.05  # Factor on a run's weight if it compiled and the next run will not, or the reverse.
+OTHER_CACHE_FACTOR = (
+    0.05  # Factor on a run's weight if it compiled and the next run will not, or the reverse.
+)
 MEASURED_WEIGHT = 0.5  # Sum of weights from which a prediction is labelled `measured`.
-OVERHEAD_SESSIONS = 10  # Number of latest sessions for the time that `loop` itself takes between steps.
+OVERHEAD_SESSIONS = (
+    10  # Number of latest sessions for the time that `loop` itself takes between steps.
+)
 
 
 @dataclass(frozen=True)
@@ -55,7 +66,9 @@ class Duration:
     @property
     def interval(self) -> tuple[float, float]:
         """Interval in seconds that contains the time with probability `INTERVAL_LEVEL`."""
-        freedom = min(round(2 * self.degrees_of_freedom) / 2, 200.0)  # Rounded, to cache few quantiles.
+        freedom = min(
+            round(2 * self.degrees_of_freedom) / 2, 200.0
+        )  # Rounded, to cache few quantiles.
         half_width = t_quantile(0.5 + INTERVAL_LEVEL / 2, freedom) * self.log_scale
         return math.exp(self.log_centre - half_width), math.exp(self.log_centre + half_width)
 
@@ -70,7 +83,9 @@ def predict_duration(estimate_s: float, runs: Iterable[tuple[float, float]]) -> 
     if weight > 0:
         median_log = weighted_median(logs)
         # 1.4826 makes the median deviation an estimate of a normal standard deviation.
-        deviation = 1.4826 * weighted_median([(abs(log - median_log), weight) for log, weight in logs])
+        deviation = 1.4826 * weighted_median(
+            [(abs(log - median_log), weight) for log, weight in logs]
+        )
     total_weight, freedom = PRIOR_RUNS + weight, SPREAD_RUNS + weight
     variance = (SPREAD_RUNS * PRIOR_SPREAD**2 + weight * deviation**2) / freedom
     centre = (PRIOR_RUNS * prior_log + weight * median_log) / total_weight
@@ -99,12 +114,17 @@ def predict_pattern(
         for step in row.steps:
             if step.pattern == pattern.name and step.status in ("passed", "failed"):
                 times_by_step.setdefault(step.step, []).append((step.seconds, weight))
-    duration = predict_duration(60 * pattern.estimate.minutes, [(run.seconds, weight) for _, run, weight in runs])
+    duration = predict_duration(
+        60 * pattern.estimate.minutes, [(run.seconds, weight) for _, run, weight in runs]
+    )
     return duration, {name: weighted_median(pairs) for name, pairs in times_by_step.items()}
 
 
 def predict_session(
-    durations: Sequence[Duration], rows: Sequence[SessionRow], usd_per_hour: float = 0.0, least_usd: float = 0.0
+    durations: Sequence[Duration],
+    rows: Sequence[SessionRow],
+    usd_per_hour: float = 0.0,
+    least_usd: float = 0.0,
 ) -> Predicted:
     """Time and cost of a session: of its plan's patterns, and of what `loop` itself takes. Assumes that patterns
     are slow together. `least_usd`: the minimum charge."""
@@ -137,7 +157,9 @@ def _weighted_runs(
             # An unknown fact counts as equal, except that no GPU differs from any GPU.
             if present != past and (fact == "gpu" or (present and past)):
                 environment_weight *= factor
-        runs += [(row, run, environment_weight) for run in row.runs if run.pattern == name and run.whole]
+        runs += [
+            (row, run, environment_weight) for run in row.runs if run.pattern == name and run.whole
+        ]
         has_same_files, is_here = row.ground == session.ground, environment_weight == 1
         has_variants = {*row.variants, *row.emulated} >= {*session.variants, *session.emulated}
         has_built = any(run.whole for run in row.runs)
@@ -160,21 +182,41 @@ def prediction_table(record: SessionRecord, finished: Sequence[Finished]) -> Tab
     if predicted is None or not finished:
         return None
     figures: list[tuple[str, float, float, float, float, Callable[[float], str]]] = [
-        ("The session", predicted.seconds, predicted.low_s, predicted.high_s, record.seconds, say.seconds),
-        ("Its cost", predicted.usd, predicted.low_usd, predicted.high_usd, record.bill.usd, say.usd),
+        (
+            "The session",
+            predicted.seconds,
+            predicted.low_s,
+            predicted.high_s,
+            record.seconds,
+            say.seconds,
+        ),
+        (
+            "Its cost",
+            predicted.usd,
+            predicted.low_usd,
+            predicted.high_usd,
+            record.bill.usd,
+            say.usd,
+        ),
     ]
     steps = latest_attempts(finished)
     for run, name in dict.fromkeys((step.run, step.pattern) for step in steps):
         planned = record.head.plan.find_pattern(name)
         run_steps = [step for step in steps if (step.run, step.pattern) == (run, name)]
-        is_complete = len(run_steps) == len(planned.pattern.steps) and not sessions.was_cut_short(run_steps)
+        is_complete = len(run_steps) == len(planned.pattern.steps) and not sessions.was_cut_short(
+            run_steps
+        )
         if is_complete and planned.low_s is not None and planned.high_s is not None:
             seconds = sum(step.seconds for step in run_steps)
-            figures.append((name, planned.seconds, planned.low_s, planned.high_s, seconds, say.seconds))
+            figures.append(
+                (name, planned.seconds, planned.low_s, planned.high_s, seconds, say.seconds)
+            )
     rows: list[tuple[str, ...]] = []
     for name, middle, low, high, actual, to_text in figures:
         where = "below" if actual < low else "above" if actual > high else "yes"
-        rows.append((name, to_text(middle), f"{to_text(low)} to {to_text(high)}", to_text(actual), where))
+        rows.append(
+            (name, to_text(middle), f"{to_text(low)} to {to_text(high)}", to_text(actual), where)
+        )
     return drop_empty_columns(("What", ">Predicted", ">80 % interval", ">Actual", "Held"), rows)
 
 
@@ -220,6 +262,8 @@ def predicted_time_text(head: SessionHead) -> str:
     """The time of a plan, with its interval: `48 s (80 %: 40 s to 60 s)`."""
     predicted = head.predicted
     if predicted is None:
-        return say.seconds(sum(head.plan.find_pattern(name).seconds for name in head.plan.plan.patterns))
+        return say.seconds(
+            sum(head.plan.find_pattern(name).seconds for name in head.plan.plan.patterns)
+        )
     interval_text = f"{say.seconds(predicted.low_s)} to {say.seconds(predicted.high_s)}"
     return f"{say.seconds(predicted.seconds)} (80 %: {interval_text})"

@@ -17,10 +17,14 @@ def hypotheses(context: Context, arguments: NoArguments) -> RunningAction[TurnOu
     wrong_tries = [attempt for attempt in tries if not attempt.right]
     repeated = dict[str, EarlierTry]()
     for attempt in wrong_tries:
-        if identities[attempt.variant] and identities[attempt.variant] == (attempt.build_id or attempt.ground):
+        if identities[attempt.variant] and identities[attempt.variant] == (
+            attempt.build_id or attempt.ground
+        ):
             repeated[attempt.variant] = attempt
     latest = {attempt.variant: attempt for attempt in tries}
-    unexplained = [attempt for attempt in latest.values() if not attempt.right and not task.hypothesis]
+    unexplained = [
+        attempt for attempt in latest.values() if not attempt.right and not task.hypothesis
+    ]
     turn = len({attempt.session for attempt in wrong_tries}) + 1
     message, hint = f"turn {turn}: {task.hypothesis or 'nothing was tried before'}", None
     if repeated:
@@ -59,7 +63,11 @@ def scope(context: Context, arguments: NoArguments) -> RunningAction[TurnOutput]
     sides, _ = yield from build_sides(context, names)
     changed = [name for name, side in sides.items() if name in good and side.build_id]
     changed = [name for name in changed if sides[name].build_id != good[name].build_id]
-    message = f"{changed[0]} alone was changed" if changed else "no variant was changed since its known good"
+    message = (
+        f"{changed[0]} alone was changed"
+        if changed
+        else "no variant was changed since its known good"
+    )
     if good.keys().isdisjoint(sides):
         message = "nothing to compare with: no known good yet"
     simplest, is_right, hint = "", True, None
@@ -68,7 +76,9 @@ def scope(context: Context, arguments: NoArguments) -> RunningAction[TurnOutput]
         device: Device = "cuda" if simplest in task.emulated else context.bench.device
         sets = (*task.plan.workloads, *planned_check_sets(context))
         checked = distinct_workloads(workloads(context, sets, device=device))
-        (checks,) = yield from verify(context.bench, [Job(sides[simplest], checked, fail_fast=True)])
+        (checks,) = yield from verify(
+            context.bench, [Job(sides[simplest], checked, fail_fast=True)]
+        )
         is_right, listed = checks.is_right, ", ".join(changed)
         message = f"{listed} were changed; the simplest, {simplest}, is right"
         if not is_right:
@@ -76,7 +86,9 @@ def scope(context: Context, arguments: NoArguments) -> RunningAction[TurnOutput]
             hint = f"put {', '.join(changed[1:])} back as it was, and get {simplest} right first"
     unknown = [f"what changed in {name}: it has no build" for name in names if name not in sides]
     compiled = [name for name, side in sides.items() if side.build_id]
-    unknown += [f"what changed in {name}: it has no known good yet" for name in compiled if name not in good]
+    unknown += [
+        f"what changed in {name}: it has no known good yet" for name in compiled if name not in good
+    ]
     return Result(
         TurnOutput(
             ok=is_right,

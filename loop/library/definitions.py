@@ -39,7 +39,9 @@ def find_project(target: Path | None, current_folder: Path) -> Project:
     """The project of `target` (folder or manifest), else `current_folder`, else the bundled. Sessions of a target
     that ships or that `loop` made are stored with the checkout or the current folder, others with their target;
     all in LOOP_SESSIONS if set. Raises UsageError if `target` has no manifest, or sessions can have no folder."""
-    sessions_parent = PACKAGE.parent if _is_in_checkout(current_folder) else current_folder.absolute()
+    sessions_parent = (
+        PACKAGE.parent if _is_in_checkout(current_folder) else current_folder.absolute()
+    )
     folder, bundled = shipped(BUNDLED_TARGET), True
     if target is not None or (current_folder / MANIFEST).is_file():
         target = target or current_folder
@@ -52,7 +54,9 @@ def find_project(target: Path | None, current_folder: Path) -> Project:
             sessions_parent = folder
         folder = folder.resolve()
     sessions = Path(os.environ.get("LOOP_SESSIONS") or sessions_parent / "sessions").absolute()
-    if os.path.lexists(sessions) and not os.path.isdir(sessions):  # A file, or a link that leads nowhere.
+    if os.path.lexists(sessions) and not os.path.isdir(
+        sessions
+    ):  # A file, or a link that leads nowhere.
         hint = "move it away, or name a folder for sessions with LOOP_SESSIONS"
         raise UsageError(f"{sessions}: no folder, so that no session can be there", hint)
     return Project(folder, sessions.resolve(), bundled)
@@ -95,13 +99,18 @@ class ParsedFile(Generic[T]):
 
 def patterns(project: Project) -> dict[str, ParsedFile[Pattern]]:
     """Patterns by name, in order of their numbers. A project's pattern replaces a bundled one."""
-    definitions = {read.value.name: read for read in _read_definitions(shipped("patterns"), project, Pattern)}
+    definitions = {
+        read.value.name: read for read in _read_definitions(shipped("patterns"), project, Pattern)
+    }
     return dict(sorted(definitions.items(), key=lambda item: item[1].value.number))
 
 
 def plans(project: Project) -> dict[str, ParsedFile[Plan]]:
     """Plans by name. A project's plan replaces a bundled plan of the same name."""
-    return {read.value.name: read for read in _read_definitions(shipped("sessions/plans"), project, Plan)}
+    return {
+        read.value.name: read
+        for read in _read_definitions(shipped("sessions/plans"), project, Plan)
+    }
 
 
 def _read_definitions(bundled: Path, project: Project, model: type[T]) -> Iterator[ParsedFile[T]]:
@@ -112,7 +121,9 @@ def _read_definitions(bundled: Path, project: Project, model: type[T]) -> Iterat
             name = getattr(definition.value, "name", path.stem)
             if name != path.stem:
                 expected = f"{path.stem!r}, the file's name"
-                raise DefinitionError([complain(definition.document, ("name",), expected, repr(name))])
+                raise DefinitionError(
+                    [complain(definition.document, ("name",), expected, repr(name))]
+                )
             yield definition
 
 
@@ -133,7 +144,9 @@ def check_expression(
         return
     for name in sorted(names):
         if name not in known_names and name.split(".")[0] not in known_names:
-            yield complain(document, place, "a known name", repr(name), name_hint(name, sorted(known_names)))
+            yield complain(
+                document, place, "a known name", repr(name), name_hint(name, sorted(known_names))
+            )
 
 
 def name_hint(name: str, known_names: Collection[str]) -> str | None:

@@ -31,7 +31,15 @@ from loop.model.workloads import VALUE_KINDS, WorkloadError, expand_sets, explai
 PLACEHOLDER = re.compile(r"\{([A-Za-z_]\w*)\}")
 SKIPPED_FOLDERS = ("__pycache__", "node_modules", "build")
 COMPILED_ENDINGS = {".c", ".cc", ".cpp", ".cxx", ".cu", ".cuh", ".h", ".hpp", ".hxx"}
-SOURCE_ENDINGS = {".yaml", ".yml", ".json", ".py", ".sh", ".ptx", *COMPILED_ENDINGS}  # Of definitions too.
+SOURCE_ENDINGS = {
+    ".yaml",
+    ".yml",
+    ".json",
+    ".py",
+    ".sh",
+    ".ptx",
+    *COMPILED_ENDINGS,
+}  # Of definitions too.
 
 
 def read_target(project: Project) -> ParsedFile[Target]:
@@ -89,9 +97,15 @@ class _ManifestChecker:
         self.document, self.target = document, target
         self.complaints: list[Complaint] = []
         signature = target.signature
-        self.formula_names = {*signature.dimensions, *signature.attributes_and_parameters, "itemsize"}
+        self.formula_names = {
+            *signature.dimensions,
+            *signature.attributes_and_parameters,
+            "itemsize",
+        }
         """Names that formulas of the manifest may read."""
-        self.compiled = {name: v for name, v in target.variants.items() if isinstance(v, CAbiVariant)}
+        self.compiled = {
+            name: v for name, v in target.variants.items() if isinstance(v, CAbiVariant)
+        }
 
     def complain(
         self, place: Place, expected: str, got: str, hint: str | None = None, *, key: bool = False
@@ -131,24 +145,32 @@ class _ManifestChecker:
     def check_signature(self, place: Place, signature: Signature) -> None:
         """Complain about names in `types`, `words` and `updates` that no tensor or dimension has."""
         for name in signature.types:
-            self.check_name((*place, "types", name), name, (*signature.inputs, *signature.outputs), key=True)
+            self.check_name(
+                (*place, "types", name), name, (*signature.inputs, *signature.outputs), key=True
+            )
         for name in signature.words:
             self.check_name((*place, "words", name), name, signature.dimensions, key=True)
         for output, name in signature.updates.items():
             self.check_name((*place, "updates", output), output, signature.outputs, key=True)
             self.check_name((*place, "updates", output), name, signature.inputs)
 
-    def check_name(self, place: Place, name: str, choices: Collection[str], *, key: bool = False) -> None:
+    def check_name(
+        self, place: Place, name: str, choices: Collection[str], *, key: bool = False
+    ) -> None:
         """Complain about a name that is not among `choices`. `key`: the name is a key of the manifest."""
         if name not in choices:
-            expected = f"one of {', '.join(choices)}" if choices else "no name: there is none to refer to"
+            expected = (
+                f"one of {', '.join(choices)}" if choices else "no name: there is none to refer to"
+            )
             self.complain(place, expected, repr(name), key=key)
 
     def check_inputs(self) -> None:
         """Without a generator: complain about inputs nothing fills, and fields that only a generator reads."""
         signature = self.target.signature
         if not signature.inputs:
-            self.complain(("signature", "inputs"), "inputs with their dimensions, or a `generator`", "none")
+            self.complain(
+                ("signature", "inputs"), "inputs with their dimensions, or a `generator`", "none"
+            )
         for name, text in signature.inputs.items():
             if ANY in text.split():
                 expected = f"dimensions of {name}, or a `generator` that makes it"
@@ -159,7 +181,9 @@ class _ManifestChecker:
                 self.complain(("signature", "types", name), expected, "none")
         for field in ("sizes", "parameters"):
             if getattr(signature, field):
-                self.complain(("signature", field), f"a `generator` that takes {field}", "none", key=True)
+                self.complain(
+                    ("signature", field), f"a `generator` that takes {field}", "none", key=True
+                )
 
     def check_compiled(self, place: Place, name: str) -> bool:
         """Whether `name` is a compiled variant. If not, complain at `place`."""
@@ -178,14 +202,20 @@ class _ManifestChecker:
         """Complain about workloads that do not fit the signature, or whose type has no tolerance."""
         for index, entry in enumerate(entries):
             try:  # A set of this entry alone: its mistake hides no other's.
-                expand_sets(target.model_copy(update={"workloads": {"lone": (entry,)}}), ["lone"], "float32")
+                expand_sets(
+                    target.model_copy(update={"workloads": {"lone": (entry,)}}), ["lone"], "float32"
+                )
             except WorkloadError as error:
                 entry_place = (*place, index, error.key) if error.key in entry else (*place, index)
                 hint = did_you_mean(error.key, error.known)
-                expected = error.expected if error.key in entry else f"{error.expected} for {error.key}"
+                expected = (
+                    error.expected if error.key in entry else f"{error.expected} for {error.key}"
+                )
                 self.complain(entry_place, expected, error.got, hint, key=bool(error.known))
             dtypes = entry.get("dtype", ())
-            self.check_tolerances(dtypes if isinstance(dtypes, tuple) else (dtypes,), (*place, index, "dtype"))
+            self.check_tolerances(
+                dtypes if isinstance(dtypes, tuple) else (dtypes,), (*place, index, "dtype")
+            )
 
     def check_values(self, target: Target, place: Place) -> None:
         """Complain about `values` (ways to fill inputs) with a reserved name, or unknown input or dimension."""
@@ -197,7 +227,11 @@ class _ManifestChecker:
             for tensor, fill in fill_by_tensor.items():
                 fill_place = (*place, name, tensor)
                 self.check_name(fill_place, tensor, inputs, key=True)
-                if tensor in inputs and fill.nan_along and fill.nan_along not in inputs[tensor].split():
+                if (
+                    tensor in inputs
+                    and fill.nan_along
+                    and fill.nan_along not in inputs[tensor].split()
+                ):
                     expected = f"a dimension of {tensor} ({inputs[tensor]})"
                     self.complain((*fill_place, "nan_along"), expected, repr(fill.nan_along))
 
@@ -205,7 +239,9 @@ class _ManifestChecker:
         """Check a variant: types, `takes` (a condition), `launch`, missing files, unknown `{placeholders}`."""
         target = self.target
         if place[-1] == BASELINE:
-            self.complain(place, "another name", BASELINE, "the target's own baseline has this name", key=True)
+            self.complain(
+                place, "another name", BASELINE, "the target's own baseline has this name", key=True
+            )
         if "dtypes" in variant.model_fields_set:
             for index, dtype in enumerate(variant.dtypes):
                 self.check_tolerances([dtype], (*place, "dtypes", index))
@@ -213,33 +249,50 @@ class _ManifestChecker:
             expected = f"`dtypes`: what goes without saying, {' or '.join(variant.dtypes)}, has no tolerance"
             self.complain(place, expected, "none", key=True)
         takes_place, takes_names = (*place, "takes"), self.formula_names | {"dtype", "layout"}
-        if variant.takes is not None and self.check_expression(takes_place, variant.takes, takes_names):
+        if variant.takes is not None and self.check_expression(
+            takes_place, variant.takes, takes_names
+        ):
             with contextlib.suppress(WorkloadError):  # `check_workloads` complains about it.
                 for workload in expand_sets(target, target.workloads, variant.dtypes[0]):
                     try:
                         explain_unsupported(variant, workload)
                     except ExpressionError as error:
                         got = f"{error.got} on {workload.name}"
-                        self.complain(takes_place, error.expected, got, "a condition such as D % 8 == 0")
+                        self.complain(
+                            takes_place, error.expected, got, "a condition such as D % 8 == 0"
+                        )
                         break
         if target.modules is not None and isinstance(variant, CAbiVariant | CommandVariant):
             expected = "a variant in Python: with `modules` functions are classes"
             self.complain((*place, "kind"), expected, variant.kind)
         if isinstance(variant, CommandVariant):
             signature = target.signature
-            names = [*signature.dimensions, *signature.attributes, *signature.inputs, *signature.outputs, "dtype"]
+            names = [
+                *signature.dimensions,
+                *signature.attributes,
+                *signature.inputs,
+                *signature.outputs,
+                "dtype",
+            ]
             for index, word in enumerate(variant.run):  # Calls need a value for each, as `--n={N}`.
                 placeholder = re.fullmatch(r"(?:--?[\w-]+=)?\{(\w+)\}", word)
                 if placeholder and placeholder[1] not in names:
-                    expected, hint = f"one of {{{'}, {'.join(names)}}}", did_you_mean(placeholder[1], names)
+                    expected, hint = (
+                        f"one of {{{'}, {'.join(names)}}}",
+                        did_you_mean(placeholder[1], names),
+                    )
                     self.complain((*place, "run", index), expected, repr(word), hint)
             return
-        launch_names = self.formula_names | (set() if variant.device == "cuda" else {"cores", "lanes"})
+        launch_names = self.formula_names | (
+            set() if variant.device == "cuda" else {"cores", "lanes"}
+        )
         for field, text in variant.launch or ():
             if isinstance(text, str):
                 self.check_expression((*place, "launch", field), text, launch_names)
         if isinstance(variant, CAbiVariant):
-            file_by_place: dict[Place, str] = {("sources", n): file for n, file in enumerate(variant.sources)}
+            file_by_place: dict[Place, str] = {
+                ("sources", n): file for n, file in enumerate(variant.sources)
+            }
             for n, snippet in enumerate(variant.must_not_compile):
                 file_by_place["must_not_compile", n, "source"] = snippet.source
             for n, instance in enumerate(variant.instances):
@@ -248,7 +301,9 @@ class _ManifestChecker:
                     used, over = PLACEHOLDER.findall(getattr(instance, field)), instance.over
                     if set(used) != set(over):
                         expected, got = (f"{{{'}, {'.join(names)}}}" for names in (over, used))
-                        self.complain((*place, "instances", n, field), f"{expected} in it, as in `over`", got)
+                        self.complain(
+                            (*place, "instances", n, field), f"{expected} in it, as in `over`", got
+                        )
             for inner_place, file in file_by_place.items():
                 if not (folder / file).is_file():
                     self.complain((*place, *inner_place), "a file", f"{file}, which is not there")
@@ -258,7 +313,9 @@ class _ManifestChecker:
         for variant in component.variants:
             self.check_compiled((*place, "of"), variant)
         if (component.signature is None) == (component.output is None):
-            self.complain(place, "either `signature` or `output`", "both" if component.output else "neither")
+            self.complain(
+                place, "either `signature` or `output`", "both" if component.output else "neither"
+            )
             return
         if component.signature is not None:
             self.check_signature((*place, "signature"), component.signature)
@@ -273,7 +330,9 @@ class _ManifestChecker:
             variant = self.compiled[tuning.variant]
             if TUNED not in variant.build.flags:
                 flag = f"{TUNED} among the flags of {tuning.variant}"
-                self.complain((*place, "variant"), flag, "none", "its macros reach the compiler there")
+                self.complain(
+                    (*place, "variant"), flag, "none", "its macros reach the compiler there"
+                )
             device = "cpu" if variant.device == "cpu" else next(iter(target.devices), "sm_89")
             if tuning.best_on(device) is None:
                 expected = f"values for a device that {tuning.variant} runs on, such as {device}"
@@ -281,13 +340,21 @@ class _ManifestChecker:
         self.check_workloads(target, tuning.workloads, (*place, "workloads"))
         for device, best_values in tuning.best.items():
             if best_values.keys() != tuning.values.keys():
-                expected, got = f"values for {', '.join(tuning.values)}", ", ".join(best_values) or "none"
+                expected, got = (
+                    f"values for {', '.join(tuning.values)}",
+                    ", ".join(best_values) or "none",
+                )
                 self.complain((*place, "best", device), expected, got)
                 continue
             for field, value in best_values.items():
-                allowed, got = [literal_text(candidate) for candidate in tuning.values[field]], literal_text(value)
+                allowed, got = (
+                    [literal_text(candidate) for candidate in tuning.values[field]],
+                    literal_text(value),
+                )
                 if got not in allowed:
-                    self.complain((*place, "best", device, field), f"one of {', '.join(allowed)}", got)
+                    self.complain(
+                        (*place, "best", device, field), f"one of {', '.join(allowed)}", got
+                    )
         same_macro = [user for user in target.tuning if target.tuning[user].macro == tuning.macro]
         if same_macro[0] != name:  # Only the later ones are to blame.
             got = f"{tuning.macro}, which is that of {same_macro[0]}"

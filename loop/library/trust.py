@@ -85,13 +85,18 @@ def grant_session(folder: Path, head: SessionHead) -> None:
         grant(folder.resolve(), digest_of(lines))
 
 
-def untrusted_commands(folder: Path, head: SessionHead, patterns: Iterable[Pattern]) -> tuple[str, ...]:
+def untrusted_commands(
+    folder: Path, head: SessionHead, patterns: Iterable[Pattern]
+) -> tuple[str, ...]:
     """Commands of a stored session that the project's patterns lack; empty if the user allowed the session."""
     lines = session_commands(head)
     defined_lines = {*_command_lines(patterns)}
     undefined_lines = tuple(line for line in lines if line not in defined_lines)
     sender = read_sender()  # The sending machine may have allowed it.
-    allowed_digests = (Grants.read().get(str(folder.resolve())), *(sender.trusted if sender else ()))
+    allowed_digests = (
+        Grants.read().get(str(folder.resolve())),
+        *(sender.trusted if sender else ()),
+    )
     return () if digest_of(lines) in allowed_digests else undefined_lines
 
 
@@ -116,7 +121,9 @@ def grant(folder: Path, digest: str) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise WorkFailed(f"{path.parent}: cannot be made: {error.strerror}", hint="set LOOP_STATE") from error
+        raise WorkFailed(
+            f"{path.parent}: cannot be made: {error.strerror}", hint="set LOOP_STATE"
+        ) from error
     with locked(path.with_suffix(".lock"), 30.0):  # Another process may grant at the same time.
         sums.write_sealed(path, {**Grants.read(), str(folder): digest})
 
@@ -148,7 +155,9 @@ def untrusted_error(project: Project) -> LoopError:
     if str(project.target) in Grants.read():
         reason = "what they run has changed since it was allowed"
     name, words, origin = str(project.manifest), [str(project.target)], read_origin(project.target)
-    if origin is not None and origin.format is None:  # Else the task alone would not tell its format.
+    if (
+        origin is not None and origin.format is None
+    ):  # Else the task alone would not tell its format.
         name, words = origin.task, [origin.task, *origin.answers.values()]
     if any(word.startswith("-") for word in words):  # It would be read as an option.
         words.insert(0, "--")
@@ -188,14 +197,18 @@ def what_runs(project: Project) -> Iterator[str]:
     yield from (f"property: Python {name}" for name in target.properties)
     yield from (f"fault: Python {function.python}" for function in target.faults.values())
     for name, component in target.components.items():
-        called = filter(None, (component.reference, component.plain, component.inputs, component.form))
+        called = filter(
+            None, (component.reference, component.plain, component.inputs, component.form)
+        )
         python = ", ".join(function.python for function in called)
         flags_text = f", built with {' '.join(component.flags)}" if component.flags else ""
         for compiled in component.variants:
             symbol = component.entry.replace("{of}", compiled)
             yield f"component {name}: calls {symbol} of {compiled}{flags_text}; Python {python}"
     if folder := project.definitions_folder("patterns"):
-        yield from _command_lines(read_file(path, Pattern).value for path in sorted(folder.glob("*.yaml")))
+        yield from _command_lines(
+            read_file(path, Pattern).value for path in sorted(folder.glob("*.yaml"))
+        )
     if folder := project.definitions_folder("templates"):
         for path in sorted(path for path in folder.rglob("*") if path.is_file()):
             yield f"template {path.relative_to(folder)}: content {content_hash(path.read_bytes())}"
@@ -206,7 +219,10 @@ def _command_lines(patterns: Iterable[Pattern]) -> Iterator[str]:
     for pattern in patterns:
         for step in pattern.steps:
             if (command := step.arguments.get("run")) is not None:
-                settings = (f"{key}={value} " for key, value in step.arguments.get("environment", {}).items())
+                settings = (
+                    f"{key}={value} "
+                    for key, value in step.arguments.get("environment", {}).items()
+                )
                 yield f"pattern {pattern.name}, step {step.id}: {''.join(settings)}{command}"
 
 
@@ -237,4 +253,6 @@ def read_sender() -> Sender | None:
     try:
         return Sender.model_validate_json(text)
     except ValidationError as error:
-        raise UsageError(f"{SENDER_VARIABLE} cannot be read", hint=f"unset {SENDER_VARIABLE}") from error
+        raise UsageError(
+            f"{SENDER_VARIABLE} cannot be read", hint=f"unset {SENDER_VARIABLE}"
+        ) from error

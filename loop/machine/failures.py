@@ -18,7 +18,12 @@ MIN_FREE_BYTES = 1 << 20
 """A file system with less free space counts as full. A used-up quota shows only in a failed write."""
 PERMISSION_ERRORS = (errno.EROFS, errno.EACCES, errno.EPERM)
 """Errors that are machine failures only in folders of `loop` itself."""
-FOLDER_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, *PERMISSION_ERRORS)  # Error numbers that concern a folder.
+FOLDER_ERRORS = (
+    errno.ENOSPC,
+    errno.EDQUOT,
+    errno.EIO,
+    *PERMISSION_ERRORS,
+)  # Error numbers that concern a folder.
 NO_THREAD_TEXT, NO_TEMPORARY_TEXT = "can't start new thread", "No usable temporary directory"
 """Messages of Python errors that have no error number."""
 LIBRARY_REFUSED_TEXT, PROGRAM_REFUSED_TEXT = "failed to map segment", "permission denied"
@@ -37,7 +42,12 @@ class Folders:
     @classmethod
     def for_process(cls, sessions: Path | None = None, target: Path | None = None) -> "Folders":
         """The folders of this process, with the project's sessions and target folders if given."""
-        loop_folders = (*filter(None, [sessions]), cache_folder(), state_folder(), temporary_folder())
+        loop_folders = (
+            *filter(None, [sessions]),
+            cache_folder(),
+            state_folder(),
+            temporary_folder(),
+        )
         return cls(loop_folders, tuple(filter(None, [target])))
 
     def write_errors(self) -> dict[Path, int]:
@@ -45,7 +55,9 @@ class Folders:
         errors: dict[Path, int] = {}
         for folder in (*self.loop_folders, *self.child_folders):
             number = write_error_of(folder)
-            if number in FOLDER_ERRORS and (folder in self.loop_folders or number not in PERMISSION_ERRORS):
+            if number in FOLDER_ERRORS and (
+                folder in self.loop_folders or number not in PERMISSION_ERRORS
+            ):
                 errors[folder] = number
         return errors
 
@@ -67,7 +79,11 @@ def write_error_of(folder: Path) -> int:
     except OSError as error:
         return error.errno or errno.EIO
     blocks = file_system.f_bavail if os.geteuid() else file_system.f_bfree
-    return errno.ENOSPC if file_system.f_blocks and blocks * file_system.f_frsize < MIN_FREE_BYTES else 0
+    return (
+        errno.ENOSPC
+        if file_system.f_blocks and blocks * file_system.f_frsize < MIN_FREE_BYTES
+        else 0
+    )
 
 
 def is_noexec(folder: Path) -> bool:
@@ -81,7 +97,9 @@ def is_noexec(folder: Path) -> bool:
 def machine_failure(number: int, folder: Path | None = None) -> MachineFailure:
     """The error for a system error number of `ADVICE`. `folder`: named if the error concerns one."""
     prefix = f"{folder}: " if folder and number in FOLDER_ERRORS else ""
-    return MachineFailure(f"{prefix}{os.strerror(number)}", ADVICE[number].format(place=folder or "the disk"))
+    return MachineFailure(
+        f"{prefix}{os.strerror(number)}", ADVICE[number].format(place=folder or "the disk")
+    )
 
 
 def find_machine_failure(error: BaseException, folders: Folders) -> MachineFailure | None:
@@ -105,10 +123,14 @@ def _failure_of_error(error: BaseException, folders: Folders) -> MachineFailure 
     if isinstance(error, MemoryError):
         return machine_failure(errno.ENOMEM)
     start_error = error.__cause__ if isinstance(error, CannotStart) else None
-    if NO_THREAD_TEXT in str(error) or (isinstance(start_error, OSError) and start_error.errno == errno.EAGAIN):
+    if NO_THREAD_TEXT in str(error) or (
+        isinstance(start_error, OSError) and start_error.errno == errno.EAGAIN
+    ):
         return machine_failure(errno.EAGAIN)
     if NO_TEMPORARY_TEXT in str(error):
-        return machine_failure(folders.write_errors().get(temporary_folder(), errno.EACCES), temporary_folder())
+        return machine_failure(
+            folders.write_errors().get(temporary_folder(), errno.EACCES), temporary_folder()
+        )
     number = (error.errno or 0) if isinstance(error, OSError) else 0
     if number not in ADVICE or number == errno.EAGAIN:
         return None
@@ -127,7 +149,9 @@ def _failure_of_error(error: BaseException, folders: Folders) -> MachineFailure 
     if folder is None:
         errors_now = folders.write_errors()
         folder = next((place for place in errors_now if errors_now[place] == number), None)
-    return None if number in PERMISSION_ERRORS and folder is None else machine_failure(number, folder)
+    return (
+        None if number in PERMISSION_ERRORS and folder is None else machine_failure(number, folder)
+    )
 
 
 class FolderWatch:
@@ -158,7 +182,9 @@ class FolderWatch:
             program_refused = PROGRAM_REFUSED_TEXT in lower and str(folder) in messages
             if (LIBRARY_REFUSED_TEXT in lower or program_refused) and is_noexec(folder):
                 hint = "LOOP_CACHE, LOOP_STATE and TMPDIR name folders elsewhere"
-                return MachineFailure(f"{folder} is mounted noexec: nothing there can be loaded or run", hint)
+                return MachineFailure(
+                    f"{folder} is mounted noexec: nothing there can be loaded or run", hint
+                )
         errors_now = self.folders.write_errors() if has_failed and not errors else {}
         for folder in named_first:
             number = errors_now.get(folder, 0)

@@ -73,8 +73,14 @@ class Gpus:
         count = max(len(self.usable), len(self.smi_names))
         if count == 1:
             return self.first.name
-        setting = f", {VISIBLE_VARIABLE}={os.environ[VISIBLE_VARIABLE]}" if VISIBLE_VARIABLE in os.environ else ""
-        return f"{self.first.name} (the first that CUDA shows of {count}{setting}: {self.first.uuid})"
+        setting = (
+            f", {VISIBLE_VARIABLE}={os.environ[VISIBLE_VARIABLE]}"
+            if VISIBLE_VARIABLE in os.environ
+            else ""
+        )
+        return (
+            f"{self.first.name} (the first that CUDA shows of {count}{setting}: {self.first.uuid})"
+        )
 
 
 @functools.cache
@@ -84,7 +90,11 @@ def detect_gpus() -> Gpus:
     lines = (output_of(smi, limit_s=QUERY_LIMIT_S) or "").splitlines()
     smi_rows = [line.split(", ") for line in lines if line.count(", ") == 1]  # Name and driver.
     # A driver may hang or crash, so a process of its own asks it. It may have started before nvidia-smi.
-    answer: dict[str, Any] = {"cuda": None, "gpus": [], "why": "the process that asks the NVIDIA driver died"}
+    answer: dict[str, Any] = {
+        "cuda": None,
+        "gpus": [],
+        "why": "the process that asks the NVIDIA driver died",
+    }
     try:
         with start_driver_query() as process:
             try:
@@ -101,7 +111,9 @@ def detect_gpus() -> Gpus:
         known_fields = {name: fields[name] for name in DeviceFacts.model_fields if name in fields}
         facts = DeviceFacts.model_validate(known_fields)
         capability = ".".join(map(str, fields["capability"]))
-        usable.append(Gpu(fields["name"], fields["uuid"], capability, fields["memory_bytes"], facts))
+        usable.append(
+            Gpu(fields["name"], fields["uuid"], capability, fields["memory_bytes"], facts)
+        )
     return Gpus(
         usable=tuple(usable),
         cuda=(release[0], release[1]) if release else None,
@@ -117,7 +129,9 @@ def start_driver_query() -> "subprocess.Popen[str]":
     """The process that asks the driver, started by the first call; `detect_gpus` reads its answer later."""
     command = [sys.executable, "-P", "-m", "loop.machine.gpus_seen"]
     environment = {**child_environment(), "PYTHONPATH": python_path()}
-    return subprocess.Popen(command, env=environment, stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL, text=True)
+    return subprocess.Popen(
+        command, env=environment, stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL, text=True
+    )
 
 
 def explain_no_gpu(gpus: Gpus) -> tuple[str, str]:
@@ -130,9 +144,7 @@ def explain_no_gpu(gpus: Gpus) -> tuple[str, str]:
     if gpus.missing_part == "driver":
         hint = "install the NVIDIA driver"
         if names:
-            hint = (
-                "nvidia-smi works and libcuda.so.1 is missing: in a container, set NVIDIA_DRIVER_CAPABILITIES=all"
-            )
+            hint = "nvidia-smi works and libcuda.so.1 is missing: in a container, set NVIDIA_DRIVER_CAPABILITIES=all"
     there = f" that a program can use: {names} is there, but" if names else ":"
     return f"no GPU{there} {gpus.unusable_reason}", hint
 
@@ -154,7 +166,10 @@ def is_same_gpu_model(name: str, driver_name: str) -> bool:
 
 
 def facts_of_present_gpu(
-    manifest_facts: Mapping[str, DeviceFacts], capability: str | None, name: str, driver_facts: DeviceFacts | None
+    manifest_facts: Mapping[str, DeviceFacts],
+    capability: str | None,
+    name: str,
+    driver_facts: DeviceFacts | None,
 ) -> DeviceFacts | None:
     """Facts of this machine's GPU: the manifest's if name and number of SMs agree with the driver's, else
     `driver_facts`. `manifest_facts`: by architecture (`sm_89`). `capability`: `8.9`. `name`: the driver's."""
@@ -183,15 +198,22 @@ def explain_old_driver(
         return "", ""
     branch = OLDEST_DRIVER.get(major)
     needed = f"driver {branch} or newer" if branch else "a newer driver"
-    present = f"{driver or 'an older one'}, which runs code up to CUDA {newest_cuda[0]}.{newest_cuda[1]}"
+    present = (
+        f"{driver or 'an older one'}, which runs code up to CUDA {newest_cuda[0]}.{newest_cuda[1]}"
+    )
     older = f"a CUDA {newest_cuda[0]} toolkit: name its nvcc in target.yaml, or put it first on the PATH"
-    return f"{subject} {toolkit} needs {needed}, this machine has {present}", f"install {needed}, or use {older}"
+    return (
+        f"{subject} {toolkit} needs {needed}, this machine has {present}",
+        f"install {needed}, or use {older}",
+    )
 
 
 def requests_code_for(flags: Sequence[str], architecture: str) -> bool:
     """True if compiler flags ask for code for this architecture, by name (also as `sm_90a`) or `native`."""
     text = " ".join(flags)
-    return bool(re.search(rf"\b{architecture}[af]?\b|-(?:arch|-gpu-architecture)[= ]native\b", text))
+    return bool(
+        re.search(rf"\b{architecture}[af]?\b|-(?:arch|-gpu-architecture)[= ]native\b", text)
+    )
 
 
 VERSION_LIMIT_S = 10
@@ -235,7 +257,9 @@ def compiler_version(compiler: str) -> str | None:
         lines = (output_of([path, "--version"], limit_s=VERSION_LIMIT_S) or "").strip().splitlines()
         if not lines:
             return None
-        VERSION_BY_PATH[path] = next((line for line in lines if NVCC_RELEASE_TEXT in line), lines[0])
+        VERSION_BY_PATH[path] = next(
+            (line for line in lines if NVCC_RELEASE_TEXT in line), lines[0]
+        )
     return VERSION_BY_PATH[path]
 
 
@@ -287,8 +311,12 @@ def available_memory() -> int:
     the group count as free, because the kernel drops them on demand."""
     free_bytes = int(psutil.virtual_memory().available)
     try:
-        limit, used = (int((CONTROL_GROUP / f"memory.{name}").read_text()) for name in ("max", "current"))
-        counters = dict(line.split() for line in (CONTROL_GROUP / "memory.stat").read_text().splitlines())
+        limit, used = (
+            int((CONTROL_GROUP / f"memory.{name}").read_text()) for name in ("max", "current")
+        )
+        counters = dict(
+            line.split() for line in (CONTROL_GROUP / "memory.stat").read_text().splitlines()
+        )
         reclaimable = sum(int(counters.get(name, 0)) for name in RECLAIMABLE)
         return min(free_bytes, limit - used + reclaimable)
     except (OSError, ValueError):  # No control group, or one without a limit.
@@ -299,7 +327,12 @@ def available_memory() -> int:
 def vector_lanes() -> int:
     """Number of float32 elements in this processor's widest vector; 1 if unknown."""
     # Flags of an x86 processor, or an Arm one.
-    flags = {flag for name, value in processor_facts() if name in ("flags", "Features") for flag in value.split()}
+    flags = {
+        flag
+        for name, value in processor_facts()
+        if name in ("flags", "Features")
+        for flag in value.split()
+    }
     return next((lanes for flag, lanes in LANES_BY_FLAG.items() if flag in flags), 1)
 
 
@@ -307,5 +340,9 @@ def vector_lanes() -> int:
 def processor_identity() -> str:
     """Hash of the processor's model and features, from /proc/cpuinfo; without that, its name unhashed."""
     # A dict keeps the order, and each core's equal lines become one.
-    features = dict.fromkeys(f"{name}: {value}" for name, value in processor_facts() if name in IDENTIFYING_LINES)
-    return content_hash("\n".join([platform.machine(), *features]) if features else platform.processor())
+    features = dict.fromkeys(
+        f"{name}: {value}" for name, value in processor_facts() if name in IDENTIFYING_LINES
+    )
+    return content_hash(
+        "\n".join([platform.machine(), *features]) if features else platform.processor()
+    )

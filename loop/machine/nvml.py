@@ -25,14 +25,21 @@ THROTTLE_REASONS = {
     0x400: "reliability limit",
 }
 """Bits of nvmlClocksEventReason in words. 1 (idle) and 2 (clocks set by a user) do not throttle."""
-THROTTLE_FUNCTIONS = ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons")
+THROTTLE_FUNCTIONS = (
+    "nvmlDeviceGetCurrentClocksEventReasons",
+    "nvmlDeviceGetCurrentClocksThrottleReasons",
+)
 """One function under its names in new and in older drivers."""
 
 
 class MemoryInfo(ctypes.Structure):
     """`nvmlMemory_t`, in bytes."""
 
-    _fields_ = (("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong))
+    _fields_ = (
+        ("total", ctypes.c_ulonglong),
+        ("free", ctypes.c_ulonglong),
+        ("used", ctypes.c_ulonglong),
+    )
 
 
 class Utilisation(ctypes.Structure):
@@ -66,7 +73,9 @@ class Sensors:
     def __init__(self, library: ctypes.CDLL, device: ctypes.c_void_p) -> None:
         """`library`: NVML, initialised. `device`: its handle of the GPU."""
         self._library, self._device = library, device
-        self.max_sm_clock_mhz: int | None = self._query("nvmlDeviceGetMaxClockInfo", ctypes.c_uint, SM_CLOCK)
+        self.max_sm_clock_mhz: int | None = self._query(
+            "nvmlDeviceGetMaxClockInfo", ctypes.c_uint, SM_CLOCK
+        )
 
     def read(self) -> DeviceReading:
         """Clock in MHz (None if unknown) and throttle reasons (empty also if unknown) now."""
@@ -75,7 +84,9 @@ class Sensors:
         bits = (1 << position for position in range(2, 64))
         return DeviceReading(
             sm_clock_mhz=self._query("nvmlDeviceGetClockInfo", ctypes.c_uint, SM_CLOCK),
-            throttle=tuple(THROTTLE_REASONS.get(bit, f"reason {bit:#x}") for bit in bits if reasons & bit),
+            throttle=tuple(
+                THROTTLE_REASONS.get(bit, f"reason {bit:#x}") for bit in bits if reasons & bit
+            ),
         )
 
     def memory(self) -> tuple[int, int] | None:
@@ -95,7 +106,11 @@ class Sensors:
         if function is None:
             return None
         count, processes = ctypes.c_uint(MOST_PROCESSES), (ProcessInfo * MOST_PROCESSES)()
-        function.argtypes = [ctypes.c_void_p, ctypes.POINTER(ctypes.c_uint), ctypes.POINTER(ProcessInfo)]
+        function.argtypes = [
+            ctypes.c_void_p,
+            ctypes.POINTER(ctypes.c_uint),
+            ctypes.POINTER(ProcessInfo),
+        ]
         if function(self._device, ctypes.byref(count), processes) != 0:
             return None
         users = [(process.pid, process.used) for process in processes[: count.value]]
@@ -107,7 +122,11 @@ class Sensors:
         function = getattr(self._library, name, None)
         if function is None:
             return None
-        function.argtypes = [ctypes.c_void_p, *[ctypes.c_int] * len(arguments), ctypes.POINTER(answer_type)]
+        function.argtypes = [
+            ctypes.c_void_p,
+            *[ctypes.c_int] * len(arguments),
+            ctypes.POINTER(answer_type),
+        ]
         answer = answer_type()
         if function(self._device, *arguments, ctypes.byref(answer)) != 0:
             return None
@@ -123,8 +142,14 @@ def open_sensors(uuid: str, library: str = LIBRARY) -> Sensors | None:
     if nvml.nvmlInit_v2() != 0:
         return None
     handle = ctypes.c_void_p()
-    for name in (uuid, uuid.replace("GPU-", "MIG-", 1)):  # CUDA's UUID of a MIG part begins with GPU.
-        if nvml.nvmlDeviceGetHandleByUUID(ctypes.c_char_p(name.encode()), ctypes.byref(handle)) == 0:
+    for name in (
+        uuid,
+        uuid.replace("GPU-", "MIG-", 1),
+    ):  # CUDA's UUID of a MIG part begins with GPU.
+        if (
+            nvml.nvmlDeviceGetHandleByUUID(ctypes.c_char_p(name.encode()), ctypes.byref(handle))
+            == 0
+        ):
             return Sensors(nvml, handle)
     nvml.nvmlShutdown()
     return None
@@ -136,7 +161,10 @@ UNEXPLAINED_BYTES = 2 * 2**30
 
 
 def warn_of_others(
-    gpu: str, others: Sequence[User] = (), unexplained_bytes: int = 0, busy_percent: int | None = None
+    gpu: str,
+    others: Sequence[User] = (),
+    unexplained_bytes: int = 0,
+    busy_percent: int | None = None,
 ) -> str:
     """Warning that others may disturb a measurement on this GPU, or empty. `others`: processes with a context on
     it. `unexplained_bytes`: memory that no visible process holds. `busy_percent`: while our kernels rest."""
@@ -153,13 +181,17 @@ def warn_of_others(
         amount = f"{unexplained_bytes / 2**20:.0f} MiB of it are taken"
         sentences.append(f"{amount}, by nobody who can be seen from here")
     if busy_percent is not None and busy_percent > BUSY_PERCENT:
-        sentences.append(f"somebody computes on it, {busy_percent} % of the time before anything was timed")
+        sentences.append(
+            f"somebody computes on it, {busy_percent} % of the time before anything was timed"
+        )
     hint = "end it, or take another GPU: CUDA_VISIBLE_DEVICES names it"
     warning = f"{gpu} is not ours alone: {'; '.join(sentences)}: numbers will be noisy; {hint}"
     return warning if sentences else ""
 
 
-def other_users(users: Sequence[User], own_pids: Set[int], visible_pids: Set[int]) -> tuple[User, ...]:
+def other_users(
+    users: Sequence[User], own_pids: Set[int], visible_pids: Set[int]
+) -> tuple[User, ...]:
     """The users of a GPU that are not our processes. `visible_pids`: all in this container. A pid outside may be
     ours under the host's number: those with the least memory count as ours, one for each that `users` lacks."""
     missing_count = len(own_pids - {user.pid for user in users})

@@ -26,7 +26,9 @@ def wrap(loaded: Loaded, settings: Settings) -> Loaded:
     if not isinstance(loaded, Compiled):
         from loop.mistakes import functions
 
-        make_erring = functions.erring_class if settings.get("is_class") else functions.erring_function
+        make_erring = (
+            functions.erring_class if settings.get("is_class") else functions.erring_function
+        )
         erring.function = make_erring(erring.function, settings)
         return erring  # type: ignore[no-any-return]
     in_numbers = {**settings, "to": settings.get("number")}  # In C, an attribute is a number.

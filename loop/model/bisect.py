@@ -38,7 +38,9 @@ class Candidate(Model):
     @property
     def name(self) -> str:
         """`0123456789ab (subject)`; for uncommitted changes the subject, which names their files."""
-        return self.subject if self.commit == UNCOMMITTED else f"{self.short_commit} ({self.subject})"
+        return (
+            self.subject if self.commit == UNCOMMITTED else f"{self.short_commit} ({self.subject})"
+        )
 
 
 class Claim(Model):

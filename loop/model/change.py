@@ -124,7 +124,9 @@ def kept_gains(finished: Iterable[Finished]) -> tuple[KeptChange, ...]:
         start = KeptChange(variant=change.variant, tuning=decision.tuning, changes=0, ratio=1.0)
         total = total_by_key.get(key, start)
         workloads = dict(total.workloads)
-        comparisons = (step for step in records if step.run == run and step.action == f"{ON_CHANGE}compare")
+        comparisons = (
+            step for step in records if step.run == run and step.action == f"{ON_CHANGE}compare"
+        )
         outputs = outputs_of(map(as_target_step, comparisons), Output)
         for speed in itertools.chain.from_iterable(output.verdicts for output in outputs):
             # Here, `known_good` is the build that the change replaced.
@@ -134,7 +136,11 @@ def kept_gains(finished: Iterable[Finished]) -> tuple[KeptChange, ...]:
             low, ratio, high = workloads.get(speed.workload, (1.0, 1.0, 1.0))
             change_low, change_high = speed.interval
             workloads[speed.workload] = low * change_low, ratio * speed.ratio, high * change_high
-        update = {"ratio": total.ratio * change.gain, "workloads": workloads, "changes": total.changes + 1}
+        update = {
+            "ratio": total.ratio * change.gain,
+            "workloads": workloads,
+            "changes": total.changes + 1,
+        }
         update |= {"branch": decision.branch, "patch": change.patch}  # Of the latest change.
         total_by_key[key] = total.model_copy(update=update)
     for output in outputs_of(records, ConfirmOutput):

@@ -161,7 +161,9 @@ class SessionRow(Model):
     def judged_variants(self) -> tuple[str, ...]:
         """Variants that this session judged, without duplicates; the session's page of the site lists them."""
         checked = (judgement.variant for judgement in self.judged)
-        return tuple(dict.fromkeys((*checked, *self.right, *self.ratios, *self.incorrect, *self.regressed)))
+        return tuple(
+            dict.fromkeys((*checked, *self.right, *self.ratios, *self.incorrect, *self.regressed))
+        )
 
     def verdict_on(self, variant: str) -> Literal["wrong", "right", "not judged"]:
         """The session's verdict on a variant: wrong if any check failed, right if one passed."""
@@ -175,4 +177,7 @@ class SessionRow(Model):
     @property
     def fastest(self) -> tuple[float, str] | None:
         """Best mean ratio against the baseline, and its variant; None if no comparison is conclusive."""
-        return max(((r, name) for name, r in self.ratios.items() if name not in self.inconclusive), default=None)
+        return max(
+            ((r, name) for name, r in self.ratios.items() if name not in self.inconclusive),
+            default=None,
+        )

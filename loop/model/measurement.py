@@ -54,7 +54,9 @@ Verdict = Annotated[SpeedVerdict | NoSpeedVerdict, Field(discriminator="verdict"
 
 
 BASELINE = "baseline"  # Name of the target's baseline as a side of a comparison.
-CheckStatus = Literal["right", "unsupported", "not judged", "wrong", "tampered", "crashed", "hung", "refused"]
+CheckStatus = Literal[
+    "right", "unsupported", "not judged", "wrong", "tampered", "crashed", "hung", "refused"
+]
 STATUSES: tuple[CheckStatus, ...] = get_args(CheckStatus)
 """All statuses of a check, in the order in which texts count them."""
 
@@ -215,7 +217,11 @@ class VariantChecks(Model):
         unsupported_checks = [check for check in self.checks if check.status == "unsupported"]
         reasons = Counter(check.beyond or check.inputs for check in unsupported_checks)
         reasons_text = ", ".join(f"{reason} x{count}" for reason, count in reasons.items())
-        texts = [f"not supported on {len(unsupported_checks)} ({reasons_text})"] if unsupported_checks else []
+        texts = (
+            [f"not supported on {len(unsupported_checks)} ({reasons_text})"]
+            if unsupported_checks
+            else []
+        )
         for status in STATUSES:
             if status not in ("right", "unsupported") and self.count(status):
                 texts.append(f"{status} on {self.count(status)}")
@@ -231,7 +237,10 @@ class VariantChecks(Model):
         """One line per failed check. A single one if none is right and all failed alike: no library loads."""
         failed = [check for check in self.checks if not check.passed]
         # A fault's text does not name the workload, so that equal failures have equal texts.
-        texts = {f"{check.status}: {check.fault.text if check.fault else check.message}" for check in failed}
+        texts = {
+            f"{check.status}: {check.fault.text if check.fault else check.message}"
+            for check in failed
+        }
         if len(failed) > 1 and not self.count("right") and len(texts) == 1:
             return (f"{texts.pop()} ({len(failed)} checks)",)
         return tuple(f"{check.status}: {check.message}" for check in failed)

@@ -89,7 +89,9 @@ class MachineRate(Model):
         shared = {"resource": "gpu", **self.model_dump(include={"source", "as_of", "gpu", "cloud"})}
         name = f"{self.cloud}/{self.region}/{self.shape}"
         prices = ((name, self.on_demand), (f"{name}/spot", self.spot))
-        return tuple(Rate(name=key, usd_per_hour=usd, **shared) for key, usd in prices if usd is not None)
+        return tuple(
+            Rate(name=key, usd_per_hour=usd, **shared) for key, usd in prices if usd is not None
+        )
 
 
 class RateCard(Model):

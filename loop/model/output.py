@@ -49,7 +49,9 @@ def outputs_of(finished: Iterable[Finished], output_class: type[OutputType]) -> 
     return [output for output in outputs if output is not None]
 
 
-def outputs_by_run(finished: Iterable[Finished], output_class: type[OutputType]) -> list[tuple[int, OutputType]]:
+def outputs_by_run(
+    finished: Iterable[Finished], output_class: type[OutputType]
+) -> list[tuple[int, OutputType]]:
     """(number of the pattern run, result) of all records whose result is of `output_class`."""
     pairs = ((record.run, read_output(record, output_class)) for record in finished)
     return [(run, output) for run, output in pairs if output is not None]

@@ -41,7 +41,11 @@ class DeviceFacts(Model):
     def source(self) -> str:
         """Source of the values, in words: datasheet or driver."""
         has_peaks = bool(self.flops_per_s)
-        return f"datasheet of {self.name}" if has_peaks else f"the driver of {self.name}, which tells no peak"
+        return (
+            f"datasheet of {self.name}"
+            if has_peaks
+            else f"the driver of {self.name}, which tells no peak"
+        )
 
 
 class KernelRun(Model):

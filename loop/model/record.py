@@ -128,7 +128,9 @@ class Finished(EndedStep):
     artifacts: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, started: Started, action: str, status: Status, message: str, **fields: Any) -> "Finished":
+    def of(
+        cls, started: Started, action: str, status: Status, message: str, **fields: Any
+    ) -> "Finished":
         """The record of the end of a step that began. `fields`: further fields by name."""
         step_fields = started.model_dump(include={"run", "pattern", "step", "attempt", "budget_s"})
         return cls(**step_fields, action=action, status=status, message=message, **fields)
@@ -212,7 +214,9 @@ class Machine(Model):
         first, *others = self.gpus
         parts = [first]
         if others:
-            parts.append(f"the first of {len(self.gpus)} that CUDA shows (then {', '.join(others)})")
+            parts.append(
+                f"the first of {len(self.gpus)} that CUDA shows (then {', '.join(others)})"
+            )
         if self.driver:
             parts.append(f"driver {self.driver}")
         return ", ".join(parts)
@@ -270,7 +274,9 @@ class SessionHead(SessionFacts):
     def repeat_command(self) -> str:
         """The command that runs this session again."""
         plan = self.plan.plan
-        options = [word for name in (*self.variants, *self.emulated) for word in ("--variant", name)]
+        options = [
+            word for name in (*self.variants, *self.emulated) for word in ("--variant", name)
+        ]
         options += [*self.target_options, "--device", self.device, "--threads", str(self.threads)]
         if plan.patterns == (plan.name,):  # The session of `loop run pattern`, which takes no seed.
             return shlex.join(["loop", "run", "pattern", plan.name, *options])
@@ -279,7 +285,15 @@ class SessionHead(SessionFacts):
 
     @property
     def resume_command(self) -> str:
-        words = ["loop", "run", "session", "--resume", self.id, *self.target_options, *self.host_options]
+        words = [
+            "loop",
+            "run",
+            "session",
+            "--resume",
+            self.id,
+            *self.target_options,
+            *self.host_options,
+        ]
         return shlex.join(words)
 
     @property

@@ -195,7 +195,9 @@ class Tuning(Model):
     """The compiled variant to time. Other variants may use the same macros."""
     macro: Macro
     """Prefix of the macros' names."""
-    values: Annotated[dict[Identifier, Annotated[tuple[Value, ...], Field(min_length=1)]], Field(min_length=1)]
+    values: Annotated[
+        dict[Identifier, Annotated[tuple[Value, ...], Field(min_length=1)]], Field(min_length=1)
+    ]
     """Field to the values to try."""
     best: dict[DeviceKey, Values]
     """Device (`cpu` or a compute capability) to its best measured values. A GPU that is missing here uses
@@ -295,7 +297,9 @@ class BuildRecipe(Model):
     `devices`. For Hopper, `-arch={arch}` becomes `sm_90a`, which has all of its instructions. `{tuned}`
     becomes the macros of the target's `tuning`."""
 
-    def with_placeholders_filled(self, flags_by_placeholder: Mapping[str, tuple[str, ...]]) -> "BuildRecipe":
+    def with_placeholders_filled(
+        self, flags_by_placeholder: Mapping[str, tuple[str, ...]]
+    ) -> "BuildRecipe":
         """The recipe with placeholders replaced; within a flag (`-arch={arch}`), only those for one flag."""
         flags: list[str] = []
         for flag in self.flags:
@@ -488,7 +492,9 @@ class Target(Model):
 
     @field_validator("variants")
     @classmethod
-    def _set_default_dtypes(cls, variants: dict[str, Variant], info: ValidationInfo) -> dict[str, Variant]:
+    def _set_default_dtypes(
+        cls, variants: dict[str, Variant], info: ValidationInfo
+    ) -> dict[str, Variant]:
         """Variants that state no `dtypes` get the default types of their kind that have a tolerance, if any."""
         typed, tolerances = dict(variants), info.data.get("tolerance", {})
         for name, variant in variants.items():
@@ -504,7 +510,12 @@ class Target(Model):
         inputs, outputs = self.signature.inputs, self.signature.outputs
         has_known_shapes = bool(inputs) and ANY not in (*inputs.values(), *outputs.values())
         has_one_new_output = len(outputs) == 1 and not self.signature.updates
-        return has_known_shapes and has_one_new_output and self.generator is None and self.modules is None
+        return (
+            has_known_shapes
+            and has_one_new_output
+            and self.generator is None
+            and self.modules is None
+        )
 
     @property
     def python_functions(self) -> tuple[str, ...]:
@@ -544,7 +555,9 @@ class Target(Model):
         variant = self.variants[name]
         assert isinstance(variant, CAbiVariant)
         flags_by_placeholder = {
-            f"-arch={ARCH}": ARCH_WITH_ALL_INSTRUCTIONS.get(architecture, (f"-arch={architecture}",)),
+            f"-arch={ARCH}": ARCH_WITH_ALL_INSTRUCTIONS.get(
+                architecture, (f"-arch={architecture}",)
+            ),
             ARCH: (architecture,),
             TUNED: self.tuning_macros("cpu" if variant.device == "cpu" else architecture),
         }
@@ -570,7 +583,9 @@ class Target(Model):
 
     def variants_on(self, device: Device) -> tuple[str, ...]:
         """Names of the variants that run on a device, in the manifest's order."""
-        return tuple(name for name, variant in self.variants.items() if variant.device in (device, "any"))
+        return tuple(
+            name for name, variant in self.variants.items() if variant.device in (device, "any")
+        )
 
     @property
     def emulated_variants(self) -> tuple[str, ...]:

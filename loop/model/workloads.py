@@ -38,7 +38,9 @@ class CallConditions(Protocol):
         """Condition on sizes, attributes and type for supported calls; None: all calls."""
 
 
-def expand_sets(target: Target, sets: Iterable[str], dtype: Dtype, seed: int = 0) -> tuple[Workload, ...]:
+def expand_sets(
+    target: Target, sets: Iterable[str], dtype: Dtype, seed: int = 0
+) -> tuple[Workload, ...]:
     """All workloads of the named sets, each once. `dtype`: for entries without one. Raises WorkloadError."""
     workload_by_name: dict[str, Workload] = {}
     for entry in (entry for name in sets for entry in target.workloads[name]):
@@ -49,7 +51,9 @@ def expand_sets(target: Target, sets: Iterable[str], dtype: Dtype, seed: int = 0
     return tuple(workload_by_name.values())
 
 
-def make_workload(target: Target, entry: Mapping[str, Scalar], default_dtype: Dtype, seed: int = 0) -> Workload:
+def make_workload(
+    target: Target, entry: Mapping[str, Scalar], default_dtype: Dtype, seed: int = 0
+) -> Workload:
     """One workload from an entry without lists. Raises WorkloadError if it does not fit the signature."""
     signature = target.signature
     sizes = _expand_sizes(signature, entry)
@@ -57,7 +61,11 @@ def make_workload(target: Target, entry: Mapping[str, Scalar], default_dtype: Dt
     for key, attribute in signature.attributes_and_parameters.items():
         attributes[key] = value = entry.get(key, attribute.default_value)
         if key in entry and not attribute.admits(value):
-            expected = f"one of {', '.join(attribute.choices)}" if attribute.choices else f"a {attribute.kind}"
+            expected = (
+                f"one of {', '.join(attribute.choices)}"
+                if attribute.choices
+                else f"a {attribute.kind}"
+            )
             raise WorkloadError(key, expected, repr(value))
     dtype = entry.get("dtype", default_dtype)
     if dtype not in ITEM_SIZES:
@@ -71,8 +79,16 @@ def make_workload(target: Target, entry: Mapping[str, Scalar], default_dtype: Dt
     if isinstance(weight, bool | str) or not 0 < weight < math.inf:
         raise WorkloadError("weight", "a number above 0", repr(weight))
     name = _workload_name(signature, sizes, attributes, str(dtype), str(value_kind))
-    fields = {"sizes": sizes, "attributes": attributes, "dtype": dtype, "values": value_kind, "weight": weight}
-    return Workload.model_validate({"name": name, "seed": seed + zlib.crc32(name.encode()), **fields})
+    fields = {
+        "sizes": sizes,
+        "attributes": attributes,
+        "dtype": dtype,
+        "values": value_kind,
+        "weight": weight,
+    }
+    return Workload.model_validate(
+        {"name": name, "seed": seed + zlib.crc32(name.encode()), **fields}
+    )
 
 
 def _expand_sizes(signature: Signature, entry: Mapping[str, Scalar]) -> dict[str, int]:
@@ -83,7 +99,11 @@ def _expand_sizes(signature: Signature, entry: Mapping[str, Scalar]) -> dict[str
         if names and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
             raise WorkloadError(key, "a size of 0 or more", repr(value))
         sizes |= {name: int(value) for name in names}
-        if not names and key not in signature.attributes_and_parameters and key not in RESERVED_KEYS:
+        if (
+            not names
+            and key not in signature.attributes_and_parameters
+            and key not in RESERVED_KEYS
+        ):
             known = [
                 *signature.shorthand,
                 *signature.dimensions,
@@ -130,7 +150,9 @@ def _shorten_sizes(signature: Signature, sizes: dict[str, int]) -> dict[str, int
         if len(distinct_sizes) == 1 and None not in distinct_sizes:
             first, *other_names = names
             names_left = [name for name in short_sizes if name not in other_names]
-            short_sizes = {shorthand if name == first else name: short_sizes[name] for name in names_left}
+            short_sizes = {
+                shorthand if name == first else name: short_sizes[name] for name in names_left
+            }
     return short_sizes
 
 
@@ -151,7 +173,9 @@ def is_supported(variant: CallConditions, workload: Workload) -> bool:
     return workload.dtype in variant.dtypes and not explain_unsupported(variant, workload)
 
 
-def explain_unsupported(variant: CallConditions, workload: Workload, layout: Layout = "contiguous") -> str:
+def explain_unsupported(
+    variant: CallConditions, workload: Workload, layout: Layout = "contiguous"
+) -> str:
     """The values in the part of `takes` that excludes a workload, as `D=250`; empty if it is supported."""
     if variant.takes is None:
         return ""
@@ -171,12 +195,19 @@ def make_entry(signature: Signature, workload: Workload) -> dict[str, Scalar]:
         if value is not None and value != signature.attributes_and_parameters[name].default_value
     }
     kind = {} if workload.values == "normal" else {"values": workload.values}
-    return {**_shorten_sizes(signature, workload.sizes), **attributes, **kind, "dtype": workload.dtype}
+    return {
+        **_shorten_sizes(signature, workload.sizes),
+        **attributes,
+        **kind,
+        "dtype": workload.dtype,
+    }
 
 
 def format_entry(entry: Mapping[str, object], separator: str = " ") -> str:
     """An entry as words of a command line: `B=1 S=65 causal=true dtype=float16`. Values but text are JSON."""
-    texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in entry.items()}
+    texts = {
+        key: value if isinstance(value, str) else json.dumps(value) for key, value in entry.items()
+    }
     return separator.join(f"{key}={text}" for key, text in texts.items())
 
 
@@ -201,5 +232,7 @@ def tensor_bytes(target: Target, workload: Workload) -> dict[str, int]:
     for name, dimensions in {**signature.inputs, **signature.outputs}.items():
         if dimensions != ANY:
             item_bytes = ITEM_SIZES[signature.types.get(name, workload.dtype)]
-            bytes_by_tensor[name] = math.prod(workload.sizes[size] for size in dimensions.split()) * item_bytes
+            bytes_by_tensor[name] = (
+                math.prod(workload.sizes[size] for size in dimensions.split()) * item_bytes
+            )
     return bytes_by_tensor

@@ -29,7 +29,11 @@ class SessionUse:
 
 
 def make_bill(
-    use: SessionUse, card: RateCard, finished: Sequence[Finished] = (), *, today: datetime.date | None = None
+    use: SessionUse,
+    card: RateCard,
+    finished: Sequence[Finished] = (),
+    *,
+    today: datetime.date | None = None,
 ) -> Bill:
     """Cost and savings of a session: a charge for each resource by the rate card, or why it has no figure.
     Of AI what agents reported or the user stated counts; only if there is neither, the card's hourly rate.
@@ -43,19 +47,27 @@ def make_bill(
         # The time of a GPU is measured, that of others stated.
         basis: Basis = "measured" if rate.resource == "gpu" else "stated"
         usd = seconds / 3600 * rate.usd_per_hour
-        charges.append(Charge(resource=rate.resource, rate=rate.name, seconds=seconds, usd=usd, basis=basis))
+        charges.append(
+            Charge(resource=rate.resource, rate=rate.name, seconds=seconds, usd=usd, basis=basis)
+        )
         age_days = (today - rate.as_of).days if today is not None and basis == "measured" else 0
         if age_days > STALE_DAYS:
-            notes.append(f"the price of {rate.name} is {age_days} days old: look it up and set it in rates.yaml")
+            notes.append(
+                f"the price of {rate.name} is {age_days} days old: look it up and set it in rates.yaml"
+            )
         elif age_days < 0:
             notes.append(f"the price of {rate.name} is dated {rate.as_of}, which is yet to come")
     if use.device == "cuda" and not any(rate.resource == "gpu" for rate in rates):
         unmeasured.append(Unmeasured(resource="gpu", reason=explain_missing_price(card, use.gpu)))
     for host in use.hosts:
-        charges.append(Charge(resource="gpu", rate=f"jobs on {host.host}", seconds=host.seconds, usd=host.usd))
+        charges.append(
+            Charge(resource="gpu", rate=f"jobs on {host.host}", seconds=host.seconds, usd=host.usd)
+        )
     if (ai := use.ai) is not None:
         if ai.usd is not None and ai.source == "stated":
-            charges.append(Charge(resource="ai", rate="stated", seconds=0, usd=ai.usd, basis="stated"))
+            charges.append(
+                Charge(resource="ai", rate="stated", seconds=0, usd=ai.usd, basis="stated")
+            )
         elif ai.usd is not None:
             source = f"{' and '.join(ai.agents) or 'an agent'}, its own result"
             charges.append(Charge(resource="ai", rate=source, seconds=0, usd=ai.usd))
@@ -85,7 +97,9 @@ def savings_by_cache(finished: Iterable[Finished], usd_per_minute: float) -> tup
     """Compile time that the build cache saved in passed steps, by pattern. A build counts where it first appears,
     unless it was made there; of several builds of a variant in one pattern, the last."""
     known_build_ids: set[str] = set()
-    seconds_by_pattern: dict[str, dict[str, float]] = {}  # Pattern to variant to seconds of compiling.
+    seconds_by_pattern: dict[
+        str, dict[str, float]
+    ] = {}  # Pattern to variant to seconds of compiling.
     for record in finished:
         output = read_output(record, BuildOutput)
         for build in output.builds if output else ():
@@ -96,7 +110,9 @@ def savings_by_cache(finished: Iterable[Finished], usd_per_minute: float) -> tup
     for pattern, seconds_by_variant in seconds_by_pattern.items():
         minutes = sum(seconds_by_variant.values()) / 60
         source = f"{', '.join(seconds_by_variant)} from the cache; compiling took {60 * minutes:.1f} s then"
-        savings.append(Saving(pattern=pattern, source=source, minutes=minutes, usd=minutes * usd_per_minute))
+        savings.append(
+            Saving(pattern=pattern, source=source, minutes=minutes, usd=minutes * usd_per_minute)
+        )
     return tuple(savings)
 
 
@@ -109,7 +125,9 @@ def charged_rates(card: RateCard, device: Device, gpu: str | None = None) -> lis
 
 def hourly_usd(card: RateCard, head: SessionHead) -> float:
     """Dollars that an hour of a session costs, without AI."""
-    rates = charged_rates(card.with_waiting_person(is_attended=head.attended), head.device, head.gpu)
+    rates = charged_rates(
+        card.with_waiting_person(is_attended=head.attended), head.device, head.gpu
+    )
     return sum(rate.usd_per_hour for rate in rates)
 
 
@@ -117,20 +135,33 @@ def rate_for_gpu(card: RateCard, gpu: str | None) -> Rate | None:
     """The rate that the card charges; None if it names none, or that of another GPU (`NVIDIA H100` fits `NVIDIA
     H100 80GB HBM3`). A rate without a GPU fits each, and each rate an unknown GPU (None)."""
     rate = card.find_rate(card.gpu)
-    is_fitting = rate is not None and (rate.gpu is None or gpu is None or is_same_gpu_model(rate.gpu, gpu))
+    is_fitting = rate is not None and (
+        rate.gpu is None or gpu is None or is_same_gpu_model(rate.gpu, gpu)
+    )
     return rate if is_fitting else None
 
 
 def explain_missing_price(card: RateCard, gpu: str | None) -> str:
     """Message that the charged rate is not for this GPU, with the card's prices for the GPU."""
     charged_rate = card.find_rate(card.gpu)
-    machine_text = f", the price of a machine with {charged_rate.gpu}" if charged_rate and charged_rate.gpu else ""
+    machine_text = (
+        f", the price of a machine with {charged_rate.gpu}"
+        if charged_rate and charged_rate.gpu
+        else ""
+    )
     problem = f"the rate card charges {card.gpu}{machine_text}; this GPU is {gpu or 'not known'}"
     place = "rates.yaml beside target.yaml (sessions/rates.yaml for the bundled target)"
-    fitting = [rate for rate in card.all_rates if rate.gpu and gpu and is_same_gpu_model(rate.gpu, gpu)]
+    fitting = [
+        rate for rate in card.all_rates if rate.gpu and gpu and is_same_gpu_model(rate.gpu, gpu)
+    ]
     if not fitting:
-        return f"{problem}, of which it has no price. Add its rate, and name it as `gpu:` in {place}"
-    counts, prices = {rate.name: machine.count for machine in card.machines for rate in machine.rates}, []
+        return (
+            f"{problem}, of which it has no price. Add its rate, and name it as `gpu:` in {place}"
+        )
+    counts, prices = (
+        {rate.name: machine.count for machine in card.machines for rate in machine.rates},
+        [],
+    )
     for rate in fitting:
         gpus = f" for {counts[rate.name]} GPUs" if counts.get(rate.name, 1) > 1 else ""
         prices.append(f"{rate.name}, ${rate.usd_per_hour:.2f} an hour{gpus} ({rate.as_of})")

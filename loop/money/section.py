@@ -35,8 +35,12 @@ def sections(bill: Bill, seconds: float, finished: Sequence[Finished]) -> Iterat
         reason = missing.reason if is_in_use else f"not measured ({missing.reason})"
         remarks.append(f"{say.RESOURCE_NAMES[missing.resource]}: {reason}")
     yield Section(lines=(*remarks, *bill.notes, *(bill.ai.notes if bill.ai else ())))
-    savings = [(s.pattern, say.seconds(60 * s.minutes), say.usd(s.usd), s.source) for s in bill.savings]
-    yield Section(table=drop_empty_columns(("Pattern", ">Spared", ">Worth", "As measured here"), savings))
+    savings = [
+        (s.pattern, say.seconds(60 * s.minutes), say.usd(s.usd), s.source) for s in bill.savings
+    ]
+    yield Section(
+        table=drop_empty_columns(("Pattern", ">Spared", ">Worth", "As measured here"), savings)
+    )
     yield Section("Decisions", lines=decision_lines(finished))
 
 
@@ -47,6 +51,8 @@ def decision_lines(finished: Sequence[Finished]) -> tuple[str, ...]:
         lines.append(decision.message)
         if decision.stop is not None:
             lines += decision.stop.compare_with_idling(decision.gpu_usd_per_hour)
-    for pivot in [output.pivot for output in outputs_of(finished, PivotOutput) if output.pivot][-1:]:
+    for pivot in [output.pivot for output in outputs_of(finished, PivotOutput) if output.pivot][
+        -1:
+    ]:
         lines += pivot.lines
     return tuple(lines)

@@ -41,7 +41,9 @@ KEEPING_RULE = (
     "workload, faster on one at least, and {:.3g}x its speed in the mean"
 )
 """The rule by which a change is kept."""
-MOST_TRIED = 12  # Most rejected ideas in a brief, of this session and of earlier ones; the JSON has all.
+MOST_TRIED = (
+    12  # Most rejected ideas in a brief, of this session and of earlier ones; the JSON has all.
+)
 
 
 def render_brief(templates: Path, brief: Brief) -> str:
@@ -49,13 +51,22 @@ def render_brief(templates: Path, brief: Brief) -> str:
     judged, and those that earlier sessions reverted (`brief.lost`). `templates`: the folder of brief.md.j2."""
     profile, facts, leaf, leaf_text = brief.profile, None, None, ""
     if profile is not None:
-        leaf, leaf_text = profiling.describe_leaf(profile)  # Where the profile's decision tree ended.
+        leaf, leaf_text = profiling.describe_leaf(
+            profile
+        )  # Where the profile's decision tree ended.
         rows = []
         for name, meaning in FACTS.items():
             fact = profile.facts.get(name)
             if fact is not None or name in profile.unknown:
                 source = profile.sources.get(name) or profile.unknown.get(name, "")
-                rows.append((name, "unknown" if fact is None else profiling.fact_text(fact), meaning, source))
+                rows.append(
+                    (
+                        name,
+                        "unknown" if fact is None else profiling.fact_text(fact),
+                        meaning,
+                        source,
+                    )
+                )
         facts = drop_empty_columns(("Fact", ">Value", "What it is", "Source"), rows)
 
     tried, reverted = [], []
@@ -73,8 +84,12 @@ def render_brief(templates: Path, brief: Brief) -> str:
         leaf=leaf,
         where=leaf_text,
         facts=facts,
-        tried=drop_empty_columns((">Change", "Variant", "Outcome", ">Speed", "Why", "Patch"), tried),
-        lost=drop_empty_columns(("Session", "Files", ">Speed", "Why it was taken back", "Patch"), reverted),
+        tried=drop_empty_columns(
+            (">Change", "Variant", "Outcome", ">Speed", "Why", "Patch"), tried
+        ),
+        lost=drop_empty_columns(
+            ("Session", "Files", ">Speed", "Why it was taken back", "Patch"), reverted
+        ),
     )
 
 
@@ -98,12 +113,16 @@ def brief(context: Context, arguments: GainTerms) -> RunningAction[BriefOutput]:
     focus, standings = choose_focus(context) or (None, ())
     if focus is None:
         why = "nothing to improve: no variant that may be edited has a speed to be trusted"
-        return Result(BriefOutput(ok=False, message=why, hint=context.command("run", "session", "baseline")))
+        return Result(
+            BriefOutput(ok=False, message=why, hint=context.command("run", "session", "baseline"))
+        )
     yield Tick("preparing the worktree")
     tree = session_worktree(context, workshop)
     if tree is None:
         tree = make_from_checkout(context.task.folder, workshop.worktree)
-        error = yield from compiler_errors(context, focus.variant, tree)  # Of the unchanged variant.
+        error = yield from compiler_errors(
+            context, focus.variant, tree
+        )  # Of the unchanged variant.
         if error:
             tree.remove()
             message = f"{focus.variant} cannot be edited in a worktree: {error.splitlines()[0]}"
@@ -123,8 +142,12 @@ def choose_focus(context: Context) -> tuple[Measurement, tuple[Standing, ...]] |
     all speeds of its variant against the baseline; None without any speed."""
     bench, variants = context.bench, context.bench.target.variants
     measured, worst = dict[str, MeasureOutput](), dict[str, Measurement]()
-    for output in SessionChanges(context.finished).incumbent_outputs(MeasureOutput):  # The latest one counts.
-        measured |= dict.fromkeys((row.variant for row in (*output.verdicts, *output.measurements)), output)
+    for output in SessionChanges(context.finished).incumbent_outputs(
+        MeasureOutput
+    ):  # The latest one counts.
+        measured |= dict.fromkeys(
+            (row.variant for row in (*output.verdicts, *output.measurements)), output
+        )
     for name, output in measured.items():
         if name in variants and session_changes.may_edit_variant(bench.target, bench.folder, name):
             worst |= profiling.worst_measurements(output, [name])
@@ -141,13 +164,21 @@ def choose_focus(context: Context) -> tuple[Measurement, tuple[Standing, ...]] |
     standings = []
     for timing in sorted(measured[focus.variant].measurements, key=saved_share, reverse=True):
         if (timing.variant, timing.against) == (focus.variant, "baseline"):
-            speed = {"ratio": timing.ratio, "interval": timing.interval, "worth": saved_share(timing)}
+            speed = {
+                "ratio": timing.ratio,
+                "interval": timing.interval,
+                "worth": saved_share(timing),
+            }
             standings.append(Standing(workload=timing.workload.name, **speed))
     return focus, tuple(standings)
 
 
 def _write_brief(
-    context: Context, focus: Measurement, standings: tuple[Standing, ...], tree: Worktree, arguments: GainTerms
+    context: Context,
+    focus: Measurement,
+    standings: tuple[Standing, ...],
+    tree: Worktree,
+    arguments: GainTerms,
 ) -> Waiting[Brief]:
     """Write the brief of a change as Markdown and as JSON. `focus`: the timing to be improved."""
     workshop, changes, name = workshop_of(context), SessionChanges(context.finished), focus.variant
@@ -158,11 +189,15 @@ def _write_brief(
     own_files = [file for file, users in users_by_file.items() if not users]
     for change in changes.judged_changes:
         # A file that a kept change added is not among these files, which are the original target's.
-        own_files += [file for file in change.files if change.outcome == "kept" and file not in users_by_file]
+        own_files += [
+            file for file in change.files if change.outcome == "kept" and file not in users_by_file
+        ]
     endings: dict[str, str] = {}  # How a candidate ended, to the line on the last that ended so.
     for proposal in changes.proposals:
         if proposal.ended not in ("edited", "interrupted"):
-            endings[proposal.text] = f"candidate {proposal.number}: {proposal.text}"[:LONGEST_ENDING]
+            endings[proposal.text] = f"candidate {proposal.number}: {proposal.text}"[
+                :LONGEST_ENDING
+            ]
     profiled = changes.incumbent_outputs(profiling.ProfileOutput)
     profiles = (profile for output in profiled for profile in output.profiles)
     brief = Brief(
@@ -177,7 +212,9 @@ def _write_brief(
         ratios=standings,
         contract=contract(context, variant),
         check=f"loop kernels check {name} --json",
-        answer=str(tree.root / proposing.ANSWER_FILE) if context.task.campaign.is_unattended else "",
+        answer=str(tree.root / proposing.ANSWER_FILE)
+        if context.task.campaign.is_unattended
+        else "",
         rule=KEEPING_RULE.format(1 + arguments.gain),
         timed=tuple(workload.name for workload in workloads(context, context.task.plan.workloads)),
         checks=tuple(planned_check_sets(context)),
@@ -189,9 +226,13 @@ def _write_brief(
     )
     workshop.briefs_folder.mkdir(parents=True, exist_ok=True)
     write_atomic(
-        session_changes.brief_path(workshop.briefs_folder, brief), render_brief(shipped("templates"), brief)
+        session_changes.brief_path(workshop.briefs_folder, brief),
+        render_brief(shipped("templates"), brief),
     )
-    write_atomic(session_changes.brief_path(workshop.briefs_folder, brief).with_suffix(".json"), to_json(brief))
+    write_atomic(
+        session_changes.brief_path(workshop.briefs_folder, brief).with_suffix(".json"),
+        to_json(brief),
+    )
     return brief
 
 
@@ -225,7 +266,11 @@ def contract(context: Context, variant: build.Buildable) -> dict[str, str]:
 def _accept_edit(context: Context, brief: Brief, tree: Worktree) -> Result[BriefOutput]:
     """Save the edit in the worktree and return it, if it may be judged; else a pause that says why not: nothing is
     edited, a file may not change, or an earlier session reverted this very edit."""
-    workshop, lines_by_file, existing = workshop_of(context), tree.changed_lines(), tree.committed_files()
+    workshop, lines_by_file, existing = (
+        workshop_of(context),
+        tree.changed_lines(),
+        tree.committed_files(),
+    )
     page = session_changes.brief_path(workshop.briefs_folder, brief)
     if not lines_by_file:
         return _pause(brief, f"one change to {brief.variant} is asked for: {page}")
@@ -255,7 +300,13 @@ MAX_REPAIRS = 2  # How often a proposer may repair an edit that does not compile
 
 
 def _run_candidate(
-    context: Context, brief: Brief, tree: Worktree, head: str, number: int, limit_s: float, usd: float | None
+    context: Context,
+    brief: Brief,
+    tree: Worktree,
+    head: str,
+    number: int,
+    limit_s: float,
+    usd: float | None,
 ) -> Waiting[None]:
     """Run one proposer in a worktree of its own, and save its proposal. If its edit does not compile, it runs
     again with the errors, `MAX_REPAIRS` times at most. Until it ends, the saved proposal says `interrupted`, for a
@@ -283,7 +334,11 @@ def _run_candidate(
         )
         sums.write_sealed(copy.root / ".git" / CHECK_NOTE_FILE, check_note)
         for suffix in (".md", ".json"):  # The brief, with this candidate's folder.
-            text = session_changes.brief_path(workshop.briefs_folder, brief).with_suffix(suffix).read_text()
+            text = (
+                session_changes.brief_path(workshop.briefs_folder, brief)
+                .with_suffix(suffix)
+                .read_text()
+            )
             write_atomic(page.with_suffix(suffix), text.replace(str(tree.root), str(copy.root)))
         while True:
             task = proposing.ProposerTask(
@@ -299,13 +354,17 @@ def _run_candidate(
             )
             runs.append((yield from proposing.run_proposer(task)))
             tree.revert(head)  # A proposer may have written to it.
-            files, left_out = session_changes.take_edit(brief, tree, copy, page.with_name(f"{number:04}.patch"))
+            files, left_out = session_changes.take_edit(
+                brief, tree, copy, page.with_name(f"{number:04}.patch")
+            )
             refusal = ""
             if files:
                 refusal = yield from compiler_errors(context, brief.variant, copy)
             if not refusal or len(runs) > MAX_REPAIRS or runs[-1].ended != "edited":
                 break
-            write_atomic(page, f"{page.read_text()}\n## Your edit does not compile\n\n```\n{refusal}\n```\n")
+            write_atomic(
+                page, f"{page.read_text()}\n## Your edit does not compile\n\n```\n{refusal}\n```\n"
+            )
     finally:
         shutil.rmtree(place, ignore_errors=True)
     fields: dict[str, Any] = {"seconds": sum(run.seconds for run in runs), "left_out": left_out}
@@ -313,7 +372,11 @@ def _run_candidate(
     if refusal:
         fields |= {"ended": "uncompiled", "said": refusal.splitlines()[0]}
     elif files:
-        fields |= {"ended": "edited", "files": files, "patch": str(page.with_name(f"{number:04}.patch"))}
+        fields |= {
+            "ended": "edited",
+            "files": files,
+            "patch": str(page.with_name(f"{number:04}.patch")),
+        }
     elif runs[-1].ended == "edited":
         fields["ended"] = "unedited"
     sums.write_sealed(proposal_file, runs[-1].model_copy(update=fields))
@@ -347,7 +410,11 @@ class CampaignSpent:
     def remaining_s(self, campaign: Campaign, usd_per_hour: float = 0.0) -> float:
         """Seconds of measuring that the budgets still allow; infinite without a budget."""
         bounds = [campaign.minutes * 60 - self.seconds] if campaign.minutes else []
-        bounds += [(campaign.usd - self.usd) / usd_per_hour * 3600] if campaign.usd and usd_per_hour else []
+        bounds += (
+            [(campaign.usd - self.usd) / usd_per_hour * 3600]
+            if campaign.usd and usd_per_hour
+            else []
+        )
         return max(0.0, min(bounds, default=math.inf))
 
     def explain_end(self, campaign: Campaign) -> str | None:
@@ -362,7 +429,11 @@ class CampaignSpent:
         )
         if self.is_proposer_done:
             return "the proposer has nothing more to propose"
-        reached = (text.format(limit) for limit, spent, text in limits if limit is not None and spent >= limit)
+        reached = (
+            text.format(limit)
+            for limit, spent, text in limits
+            if limit is not None and spent >= limit
+        )
         return next(reached, None)
 
 
@@ -376,7 +447,9 @@ def sum_spending(context: Context) -> CampaignSpent:
     since_last_kept = 0  # Candidates that were judged or refused.
     for record in context.finished if is_unattended else ():
         brief, decision = read_output(record, BriefOutput), read_output(record, DecisionOutput)
-        since_last_kept += sum(proposal.ended != "edited" for proposal in brief.proposals) if brief else 0
+        since_last_kept += (
+            sum(proposal.ended != "edited" for proposal in brief.proposals) if brief else 0
+        )
         if decision:
             since_last_kept = 0 if decision.kept else since_last_kept + 1
     seconds = sum(record.seconds for record in context.finished)
@@ -408,11 +481,17 @@ def offer_candidate(
     """Put an unjudged edit into the worktree for the gate. If there is none, run the proposers (commands) first,
     in parallel, within the campaign's time and dollars. Other edits wait for later steps. Without any edit the
     step passes. Pauses the session if a proposer's program has to be logged in. `least_gain`: as a share."""
-    changes, workshop, campaign = SessionChanges(context.finished), workshop_of(context), context.task.campaign
+    changes, workshop, campaign = (
+        SessionChanges(context.finished),
+        workshop_of(context),
+        context.task.campaign,
+    )
     tree.revert()
     first_new = len(proposing.read_proposals(workshop.briefs_folder.parent)) + 1
     if not unjudged_edits(context):
-        for leftover in workshop.worktree.parent.glob(f"{workshop.worktree.name}.*"):  # Of a killed session.
+        for leftover in workshop.worktree.parent.glob(
+            f"{workshop.worktree.name}.*"
+        ):  # Of a killed session.
             shutil.rmtree(leftover, ignore_errors=True)
         spent, head = sum_spending(context), tree.head
         remaining_s = campaign.minutes * 60 - spent.seconds if campaign.minutes else math.inf
@@ -421,7 +500,10 @@ def offer_candidate(
         numbers = range(first_new, first_new + campaign.width)
         try:
             with proposing.kill_new_orphans():
-                runs = [_run_candidate(context, brief, tree, head, number, limit_s, usd) for number in numbers]
+                runs = [
+                    _run_candidate(context, brief, tree, head, number, limit_s, usd)
+                    for number in numbers
+                ]
                 yield from run_side_by_side(runs, len(numbers))
         finally:
             tree.revert(head)
@@ -430,7 +512,9 @@ def offer_candidate(
     to_report = {proposal.number: proposal for proposal in saved if proposal.number not in reported}
     unjudged = unjudged_edits(context)
     ordered, not_faster, jobs = yield from compare_beforehand(context, tree, unjudged, least_gain)
-    digests = {past.digest for _, past in outputs_by_run(context.finished, BriefOutput) if past.digest}
+    digests = {
+        past.digest for _, past in outputs_by_run(context.finished, BriefOutput) if past.digest
+    }
     edit = None
     for candidate in ordered:
         proposal = session_changes.apply_proposal(tree, candidate, digests)
@@ -449,11 +533,21 @@ def offer_candidate(
         texts.append(f"candidate {proposal.number}{idea}: {files}")
     use = proposing.sum_ai_use(saved)
     kept_count = sum(change.outcome == "kept" for change in changes.judged_changes)
-    texts.append(f"so far {say.count(len(saved), 'candidate')}, {kept_count} kept, {ai_use_text(use)}")
+    texts.append(
+        f"so far {say.count(len(saved), 'candidate')}, {kept_count} kept, {ai_use_text(use)}"
+    )
     report = {"message": "; ".join(texts), "proposals": tuple(to_report.values())}
     if edit is not None:
-        judged = {"candidate": proposal.number, "not_faster": proposal.number in not_faster, "jobs": jobs}
+        judged = {
+            "candidate": proposal.number,
+            "not_faster": proposal.number in not_faster,
+            "jobs": jobs,
+        }
         return Result(edit.model_copy(update={**report, **judged}))
-    needs_login = any(other.ended == "login" and other.number >= first_new for other in to_report.values())
-    hint = f"log in to what `{campaign.proposer}` runs, then: {brief.resume}" if needs_login else None
+    needs_login = any(
+        other.ended == "login" and other.number >= first_new for other in to_report.values()
+    )
+    hint = (
+        f"log in to what `{campaign.proposer}` runs, then: {brief.resume}" if needs_login else None
+    )
     return Result(BriefOutput(ok=True, brief=brief, hint=hint, **report), paused=needs_login)

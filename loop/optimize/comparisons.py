@@ -49,10 +49,15 @@ from loop.timing.against_known_good import CompareOutput, CompareTerms, compare_
 from loop.timing.readiness import ReadyVariants, hold_device
 from loop.workers.bench import fit_workloads
 
-CHECK_NOTE_FILE = "loop-check.json"  # In `.git` of a candidate's worktree: what a check compares with.
+CHECK_NOTE_FILE = (
+    "loop-check.json"  # In `.git` of a candidate's worktree: what a check compares with.
+)
 LEAST_WORKLOADS, VERIFY_S = 6, 3.0
 """Workloads that a check verifies regardless of time, and seconds for the others."""
-CHECK_ROUNDS, CHECK_S = 5, 1.5  # Rounds of a check, each in new processes, and most seconds of timing.
+CHECK_ROUNDS, CHECK_S = (
+    5,
+    1.5,
+)  # Rounds of a check, each in new processes, and most seconds of timing.
 
 
 class CheckNote(Model):
@@ -101,7 +106,9 @@ def check(context: Context, arguments: NoArguments) -> RunningAction[CheckOutput
     """Compile, verify on a few workloads, and time once against the incumbent or the baseline. Passes if all
     compile and are right; decides nothing about a change."""
     bench, note, folder = context.bench, None, context.task.folder
-    repository = next((place for place in (folder, *folder.parents) if (place / ".git").is_dir()), None)
+    repository = next(
+        (place for place in (folder, *folder.parents) if (place / ".git").is_dir()), None
+    )
     if repository is not None:
         with suppress(OSError, LoopError):  # Outside a campaign there is no note.
             note = sums.read_sealed(CheckNote, repository / ".git" / CHECK_NOTE_FILE)
@@ -109,7 +116,9 @@ def check(context: Context, arguments: NoArguments) -> RunningAction[CheckOutput
     builds, failures = yield from kernel.compile_all(context, buildable)
     fields: dict[str, Any] = {"built": tuple(build.variant for build in builds)}
     if failures:
-        return Result(CheckOutput(ok=False, message=failures[0].message, hint=failures[0].hint, **fields))
+        return Result(
+            CheckOutput(ok=False, message=failures[0].message, hint=failures[0].hint, **fields)
+        )
     if not builds:
         return Result(CheckOutput(ok=False, message="nothing to compile"))
     # Small ones first; in a campaign, of the sets that a proposer may see.
@@ -120,13 +129,19 @@ def check(context: Context, arguments: NoArguments) -> RunningAction[CheckOutput
     allowance = TimeAllowance(VERIFY_S, workloads_to_check[LEAST_WORKLOADS:])
     jobs = [Job(bench.make_side(build.variant, build), workloads_to_check) for build in builds]
     checks = yield from verify(bench, jobs, allowance)
-    verified = tuple(workload.name for workload in workloads_to_check if workload not in allowance.left_out)
+    verified = tuple(
+        workload.name for workload in workloads_to_check if workload not in allowance.left_out
+    )
     missing = kernel.describe_unverified_sets(context, fields["built"], allowance.left_out)
-    failures_by_variant = {variant.variant: variant.failure_lines for variant in checks if variant.failure_lines}
+    failures_by_variant = {
+        variant.variant: variant.failure_lines for variant in checks if variant.failure_lines
+    }
     fields |= {"verified": verified, "wrong": failures_by_variant, "variants": checks}
     for name, failed in failures_by_variant.items():
         message = f"{name}: {failed[0]}"
-        return Result(CheckOutput(ok=False, message=message, not_exercised=tuple(missing), **fields))
+        return Result(
+            CheckOutput(ok=False, message=message, not_exercised=tuple(missing), **fields)
+        )
     speeds: list[QuickSpeed] = []
     with ExitStack() as stack:
         yield from hold_device(bench, stack)
@@ -140,22 +155,31 @@ def check(context: Context, arguments: NoArguments) -> RunningAction[CheckOutput
     if speeds:
         texts = []
         for speed in speeds:
-            texts.append(f"{speed.variant} {say.speedup_text(speed.ratio)} {speed.against} on {speed.workload}")
+            texts.append(
+                f"{speed.variant} {say.speedup_text(speed.ratio)} {speed.against} on {speed.workload}"
+            )
         message = f"right on {say.count(len(verified), 'workload')}; about {', '.join(texts)}"
     fields |= {"speeds": tuple(speeds), "not_exercised": tuple(missing)}
     return Result(CheckOutput(ok=True, message=message, **fields))
 
 
-def _estimate_speed(context: Context, timed_build: Build, note: CheckNote | None) -> Waiting[QuickSpeed | None]:
+def _estimate_speed(
+    context: Context, timed_build: Build, note: CheckNote | None
+) -> Waiting[QuickSpeed | None]:
     """Estimate a variant's speed against the incumbent, or without one against the baseline. Times the campaign's
     workload, else the last that the variant takes. None if it takes none, or without enough rounds."""
     bench, name = context.bench, timed_build.variant
     side = bench.make_side(name, timed_build)
     incumbent_id = note.incumbents.get(name) if note else None
-    incumbent = find_build_by_id(name, incumbent_id, Path(note.builds)) if note and incumbent_id else None
+    incumbent = (
+        find_build_by_id(name, incumbent_id, Path(note.builds)) if note and incumbent_id else None
+    )
     rival, against = bench.make_side(BASELINE), BASELINE
     if incumbent is not None:
-        rival, against = replace(bench.make_side(name, incumbent), name="incumbent"), "the incumbent"
+        rival, against = (
+            replace(bench.make_side(name, incumbent), name="incumbent"),
+            "the incumbent",
+        )
     workloads = kernel.workloads(context, note.sets if note else context.task.plan.workloads)
     supported = [workload for workload in workloads if is_supported(side, workload)]
     if not supported:
@@ -182,18 +206,30 @@ def paired(context: Context, arguments: CompareTerms) -> RunningAction[CompareOu
     """Compile a candidate and the incumbent, verify changed variants, and time both in pairs. Runs inside a job,
     whose target is the candidate; the incumbent lies next to it."""
     bench, task = context.bench, context.task
-    builds, failures = yield from kernel.compile_all(context, buildable_variants(bench, task.variants))
+    builds, failures = yield from kernel.compile_all(
+        context, buildable_variants(bench, task.variants)
+    )
     folder = bench.folder.parent / INCUMBENT_FOLDER
-    with bench.copy_for_folder(folder, read_file(folder / MANIFEST, Target).value) as incumbent_bench:
-        incumbent_context = replace(context, bench=incumbent_bench, task=replace(task, folder=folder))
+    with bench.copy_for_folder(
+        folder, read_file(folder / MANIFEST, Target).value
+    ) as incumbent_bench:
+        incumbent_context = replace(
+            context, bench=incumbent_bench, task=replace(task, folder=folder)
+        )
         variants = buildable_variants(incumbent_bench, task.variants)
         incumbents, incumbent_failures = yield from kernel.compile_all(incumbent_context, variants)
     for failure in (*failures, *incumbent_failures):
         return Result(CompareOutput(ok=False, message=failure.message, hint=failure.hint))
     known_good = {}
     for build in incumbents:
-        known_good[build.variant] = KnownGood(session=INCUMBENT, build_id=build.build_id, commit=None)
-    changed = {build.variant: build for build in builds if known_good[build.variant].build_id != build.build_id}
+        known_good[build.variant] = KnownGood(
+            session=INCUMBENT, build_id=build.build_id, commit=None
+        )
+    changed = {
+        build.variant: build
+        for build in builds
+        if known_good[build.variant].build_id != build.build_id
+    }
     workloads = kernel.workloads(context, task.plan.workloads)
     jobs = []
     for name, build in changed.items():
@@ -205,7 +241,11 @@ def paired(context: Context, arguments: CompareTerms) -> RunningAction[CompareOu
             why = f"{checks.variant} is wrong: {checks.first_failure.message}"
             return Result(CompareOutput(ok=False, message=why))
     comparison_context = replace(context, past=replace(context.past, known_good=known_good))
-    return (yield from compare_ready(comparison_context, ReadyVariants(tuple(changed), changed), arguments))
+    return (
+        yield from compare_ready(
+            comparison_context, ReadyVariants(tuple(changed), changed), arguments
+        )
+    )
 
 
 def compare_in_jobs(
@@ -223,9 +263,13 @@ def compare_in_jobs(
                     tree.apply(patch)
                 sources = {CANDIDATE_FOLDER: tree.target}
                 with tempfile.TemporaryDirectory(prefix="loop-incumbent-") as exported:
-                    sources[INCUMBENT_FOLDER] = export_commit(tree.target, tree.head, Path(exported))
+                    sources[INCUMBENT_FOLDER] = export_commit(
+                        tree.target, tree.head, Path(exported)
+                    )
                     for name, target in sources.items():
-                        for file in targets.source_files(Project(target, target / "sessions", bundled=False)):
+                        for file in targets.source_files(
+                            Project(target, target / "sessions", bundled=False)
+                        ):
                             copy = place / name / file.relative_to(target)
                             copy.parent.mkdir(parents=True, exist_ok=True)
                             shutil.copy(file, copy)
@@ -247,7 +291,9 @@ def compare_in_jobs(
                 target=CANDIDATE_FOLDER,
             )
         step = context.task.first_step("change.compare")
-        if step is not None:  # The plan's limits: a running step's grow, and a job's id depends on them.
+        if (
+            step is not None
+        ):  # The plan's limits: a running step's grow, and a job's id depends on them.
             context = replace(context, budget_s=step.budget_s, kill_after_s=step.kill_after_s)
         # On devices like that of the first job that timed something.
         timed_jobs = (job for job in jobs_of(context.finished) if job.timed and job.state == "done")
@@ -271,7 +317,10 @@ def decide_on_change(
         return "reverted", f"{untimed.variant} is {untimed.verdict}: {untimed.reason}", gain
     if gain is None:
         return "reverted", "it was not compared with the incumbent", None
-    outcomes, speed = [speed.verdict for speed in speeds], f"{say.speedup_text(gain, 3)} the incumbent's speed"
+    outcomes, speed = (
+        [speed.verdict for speed in speeds],
+        f"{say.speedup_text(gain, 3)} the incumbent's speed",
+    )
     slower = [speed for speed in speeds if speed.verdict == "slower"]
     if slower:
         worst = min(slower, key=lambda speed: speed.ratio)
@@ -279,7 +328,11 @@ def decide_on_change(
         return "reverted", f"{where}: {say.speedup_text(worst.ratio, 3)} on {worst.workload}", gain
     if "faster" not in outcomes:
         inconclusive = next((speed for speed in speeds if speed.verdict == "inconclusive"), None)
-        why = "no gain beyond noise" if inconclusive is None else f"not shown to be faster ({inconclusive.reason})"
+        why = (
+            "no gain beyond noise"
+            if inconclusive is None
+            else f"not shown to be faster ({inconclusive.reason})"
+        )
         counts = ", ".join(f"{word} on {outcomes.count(word)}" for word in dict.fromkeys(outcomes))
         return "reverted", f"{why}: {speed}, {counts}", gain
     if gain < 1 + least_gain:
@@ -297,7 +350,9 @@ def compare_beforehand(
     if step is None or not context.task.campaign.executor:
         return list(proposals), set(), ()
     patches = {proposal.number: Path(proposal.patch) for proposal in proposals}
-    jobs = yield from compare_in_jobs(context, tree, patches, CompareTerms.model_validate(step.arguments))
+    jobs = yield from compare_in_jobs(
+        context, tree, patches, CompareTerms.model_validate(step.arguments)
+    )
     gain_by_number, not_faster = dict[int, float](), set[int]()
     for number, job in jobs.items():
         with suppress(WorkFailed, ValidationError, RuntimeError):
@@ -307,7 +362,8 @@ def compare_beforehand(
                 gain_by_number[number] = gain
                 not_faster |= {number} if outcome == "reverted" else set()
     ordered = sorted(
-        proposals, key=lambda each: (each.number not in not_faster, -gain_by_number.get(each.number, 0))
+        proposals,
+        key=lambda each: (each.number not in not_faster, -gain_by_number.get(each.number, 0)),
     )
     return ordered, not_faster, tuple(job.run_record for job in jobs.values())
 
@@ -323,19 +379,35 @@ def confirm(context: Context, arguments: NoArguments) -> RunningAction[ConfirmOu
     bench, current_ids = context.bench, SessionChanges(context.finished).incumbents
     # No proposer has seen the values of this seed.
     seed = int(content_hash(f"confirm {context.task.seed} {context.task.session}")[:6], 16)
-    first_builds = outputs_by_run(context.finished, BuildOutput)[:1]  # Builds of changes have another class.
-    start_ids = {build.variant: build.build_id for _, output in first_builds for build in output.builds}
-    changed = [name for name, build_id in current_ids.items() if start_ids.get(name, build_id) != build_id]
+    first_builds = outputs_by_run(context.finished, BuildOutput)[
+        :1
+    ]  # Builds of changes have another class.
+    start_ids = {
+        build.variant: build.build_id for _, output in first_builds for build in output.builds
+    }
+    changed = [
+        name for name, build_id in current_ids.items() if start_ids.get(name, build_id) != build_id
+    ]
     if not changed:
         return Result(ConfirmOutput(ok=True, message="nothing was kept"), idle=True)
     timed = kernel.workloads(context, context.task.plan.workloads, seed)
     # Workloads of sets that no brief, check or judgement of a candidate used.
-    used = {workload.name for workload in (*timed, *kernel.workloads(context, kernel.planned_check_sets(context)))}
+    used = {
+        workload.name
+        for workload in (*timed, *kernel.workloads(context, kernel.planned_check_sets(context)))
+    }
     others = kernel.workloads(context, kernel.unplanned_sets(context), seed)
-    unseen = list({workload.name: workload for workload in others if workload.name not in used}.values())
+    unseen = list(
+        {workload.name: workload for workload in others if workload.name not in used}.values()
+    )
     rounds_s = ROUNDS_SHARE * context.budget_s
     limits = samples.Limits(CONFIRM_ROUNDS, rounds_s, seed, least_rounds=LEAST_CONFIRM_ROUNDS)
-    confirmed, failures, missing, segments = list[Confirmed](), list[str](), list[str](), list[Segment]()
+    confirmed, failures, missing, segments = (
+        list[Confirmed](),
+        list[str](),
+        list[str](),
+        list[Segment](),
+    )
     for name in changed:
         old_build = find_build_by_id(name, start_ids[name], bench.cache)
         new_build = find_build_by_id(name, current_ids[name], bench.cache)
@@ -355,7 +427,10 @@ def confirm(context: Context, arguments: NoArguments) -> RunningAction[ConfirmOu
             timings = yield from schedule.measure(bench, [start, now], fitting.workloads, limits)
         segments += timings.segments
         timed_ratios: list[Sequence[float]] = []
-        intervals: dict[str, dict[str, tuple[float, float, float]]] = {"workloads": {}, "held_out": {}}
+        intervals: dict[str, dict[str, tuple[float, float, float]]] = {
+            "workloads": {},
+            "held_out": {},
+        }
         for workload in (*timed, *unseen):
             ratios = samples.log_ratios(timings.segments_of(workload.name), "start", "now")
             if len(ratios) >= samples.MIN_ROUNDS:
@@ -367,7 +442,9 @@ def confirm(context: Context, arguments: NoArguments) -> RunningAction[ConfirmOu
             # Mean over workloads of each round.
             means = [sum(ratios) / len(ratios) for ratios in zip(*timed_ratios, strict=False)]
             ratio, low, high = ratio_interval(means)
-            confirmed.append(Confirmed(variant=name, ratio=ratio, interval=(low, high), **intervals))
+            confirmed.append(
+                Confirmed(variant=name, ratio=ratio, interval=(low, high), **intervals)
+            )
     output = ConfirmOutput(
         ok=not failures,
         message="; ".join(failures or [confirmed_text(figure) for figure in confirmed] or missing),

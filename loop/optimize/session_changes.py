@@ -24,7 +24,14 @@ from loop.gate.model import BuildOutput
 from loop.library.definitions import read_file
 from loop.library.trust import read_origin
 from loop.model.campaign import Proposal
-from loop.model.change import ON_CHANGE, DecisionOutput, JudgedOutput, TriedChange, as_target_step, kept_runs
+from loop.model.change import (
+    ON_CHANGE,
+    DecisionOutput,
+    JudgedOutput,
+    TriedChange,
+    as_target_step,
+    kept_runs,
+)
 from loop.model.output import Output, outputs_by_run, read_output
 from loop.model.record import Finished, KnownGood, SessionHead
 from loop.model.target import CAbiVariant, PythonVariant, Target
@@ -47,7 +54,9 @@ def editable_files(files: Iterable[str], target: Target, folder: Path) -> list[s
     modules = [name.partition(":")[0] for name in target.python_functions if ":" in name]
     # What decides what is right and what the baseline is, and the manifest.
     sources = {*files} - {MANIFEST, *build.find_used_files(modules, folder)}
-    return sorted(file for file in sources if read_origin(folder) is None or Path(file).parts[0] == ANSWERS)
+    return sorted(
+        file for file in sources if read_origin(folder) is None or Path(file).parts[0] == ANSWERS
+    )
 
 
 def find_editable_files(context: Context, name: str) -> Waiting[dict[str, tuple[str, ...]]]:
@@ -55,7 +64,9 @@ def find_editable_files(context: Context, name: str) -> Waiting[dict[str, tuple[
     change of such a file would go unjudged for them."""
     bench, folder = context.bench, context.task.folder
     try:
-        scan = yield from build.scan_sources(build.buildable_variants(bench, [name])[name], folder, bench.include)
+        scan = yield from build.scan_sources(
+            build.buildable_variants(bench, [name])[name], folder, bench.include
+        )
     except build.BuildFailed as failed:
         raise WorkFailed(failed.message, failed.hint) from failed
     own_files = editable_files(scan.files, bench.target, bench.folder)
@@ -68,9 +79,14 @@ def find_editable_files(context: Context, name: str) -> Waiting[dict[str, tuple[
         else:
             files = variant.sources  # If neither compiler is here.
             built_variants = [bench.target.emulated_variant(other)] if variant.emulation else []
-            for built_variant in (*built_variants, bench.target.compiled_variant(other, bench.architecture)):
+            for built_variant in (
+                *built_variants,
+                bench.target.compiled_variant(other, bench.architecture),
+            ):
                 with contextlib.suppress(build.BuildFailed):
-                    files = (yield from build.scan_sources(built_variant, folder, bench.include)).files
+                    files = (
+                        yield from build.scan_sources(built_variant, folder, bench.include)
+                    ).files
         for file in files:
             if file in users_by_file:
                 users_by_file[file] += (other,)
@@ -143,7 +159,11 @@ def take_edit(
             continue
         if may_change(name, brief.files, existing):
             files.append(name)
-            place, new_content, may_write = tree.target / name, content, _is_inside(tree, tree.target / name)
+            place, new_content, may_write = (
+                tree.target / name,
+                content,
+                _is_inside(tree, tree.target / name),
+            )
         else:
             refused_files.append(name)
             place, new_content, may_write = path, incumbent_content, is_inside
@@ -231,12 +251,18 @@ class SessionChanges:
         if kept:
             return kept[-1]
         outputs = outputs_by_run(self.finished, BuildOutput)
-        return {build.variant: build.build_id for _, output in outputs[-1:] for build in output.builds}
+        return {
+            build.variant: build.build_id for _, output in outputs[-1:] for build in output.builds
+        }
 
     def incumbent_outputs(self, kind: type[Kind]) -> list[Kind]:
         """Outputs of this kind on the original target and on kept changes, oldest first."""
         runs = kept_runs(self.finished)
-        kept = (step for step in self.finished if not step.action.startswith(ON_CHANGE) or step.run in runs)
+        kept = (
+            step
+            for step in self.finished
+            if not step.action.startswith(ON_CHANGE) or step.run in runs
+        )
         return [output for _, output in outputs_by_run(map(as_target_step, kept), kind)]
 
 
@@ -250,7 +276,9 @@ class ChangeAtHand:
 
     def judgement_by(self, action: str) -> JudgedOutput | None:
         """The gate's judgement of the change by this action; None if the action did not run."""
-        outputs = (read_output(record, JudgedOutput) for record in self.records if record.action == action)
+        outputs = (
+            read_output(record, JudgedOutput) for record in self.records if record.action == action
+        )
         return next((output for output in outputs if output), None)
 
     def output_of(self, kind: type[Kind]) -> Kind | None:
@@ -271,7 +299,9 @@ def workshop_of(context: Context) -> Workshop:
     """Where the session may edit the target (a worktree, perhaps not made yet), and the folder of its briefs and
     patches. Raises UsageError outside a session."""
     if context.task.workshop is None:
-        raise UsageError("a change needs a session: it is kept there", hint="loop run session optimize")
+        raise UsageError(
+            "a change needs a session: it is kept there", hint="loop run session optimize"
+        )
     return context.task.workshop
 
 
@@ -279,7 +309,9 @@ def session_worktree(context: Context, workshop: Workshop) -> Worktree | None:
     """The session's worktree; None if it is gone, or was left incomplete by a kill (then it is deleted)."""
     tree = find_worktree(context.task.folder, workshop.worktree)
     briefs = (page.read_text() for page in workshop.briefs_folder.glob("*-brief.json"))
-    is_complete = any(str(workshop.worktree) in text for text in briefs)  # A brief is written to a complete tree.
+    is_complete = any(
+        str(workshop.worktree) in text for text in briefs
+    )  # A brief is written to a complete tree.
     if is_complete or (tree is not None and tree.owner is not None):
         return tree
     if workshop.worktree.exists():
@@ -292,11 +324,15 @@ def change_at_hand(context: Context) -> ChangeAtHand:
     briefs = outputs_by_run(context.finished, BriefOutput)
     run, brief = briefs[-1] if briefs else (0, None)
     if brief is None or not brief.edited:
-        raise UsageError("there is no change to be judged", hint="a step `change.brief` comes before this one")
+        raise UsageError(
+            "there is no change to be judged", hint="a step `change.brief` comes before this one"
+        )
     workshop = workshop_of(context)
     tree = find_worktree(context.task.folder, workshop.worktree)
     if tree is None:
-        raise WorkFailed(f"{workshop.worktree}: the worktree with the edit is gone", hint="run the session anew")
+        raise WorkFailed(
+            f"{workshop.worktree}: the worktree with the edit is gone", hint="run the session anew"
+        )
     return ChangeAtHand([record for record in context.finished if record.run == run], brief, tree)
 
 
@@ -315,7 +351,9 @@ def edited_context(context: Context) -> Iterator[Context]:
     known_good = {}
     for name, build_id in SessionChanges(context.finished).incumbents.items():
         known_good[name] = KnownGood(session=INCUMBENT, build_id=build_id, commit=None)
-    variants = tuple(buildable_variants(bench, context.task.variants))  # Until its build, it may change any.
+    variants = tuple(
+        buildable_variants(bench, context.task.variants)
+    )  # Until its build, it may change any.
     build_judgement = change.judgement_by("change.build")
     if build_judgement:
         variants = build_judgement.touched
@@ -344,8 +382,17 @@ def reverted_changes(root: Path, head: SessionHead) -> tuple[TriedChange, ...]:
     def comparable_key(head: SessionHead) -> tuple[object, ...]:
         """Target, device and toolchain: what lost under an equal key would lose again."""
         machine, is_gpu = head.machine, head.device == "cuda"
-        hardware = (machine.gpus[:1], machine.driver, machine.nvcc) if is_gpu else (machine.processor,)
-        return head.target, head.target_folder, head.device, head.threads, hardware, machine.compiler
+        hardware = (
+            (machine.gpus[:1], machine.driver, machine.nvcc) if is_gpu else (machine.processor,)
+        )
+        return (
+            head.target,
+            head.target_folder,
+            head.device,
+            head.threads,
+            hardware,
+            machine.compiler,
+        )
 
     for folder, _, steps in earlier_sessions(root, head, comparable_key):
         digest_by_run = {run: brief.digest for run, brief in outputs_by_run(steps, BriefOutput)}

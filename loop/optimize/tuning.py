@@ -38,7 +38,9 @@ from loop.timing import samples, schedule
 from loop.timing.readiness import hold_device
 from loop.workers.bench import Bench, Side
 
-GROUP_SIZE = 6  # Points that are timed next to the incumbent at the same time: each side has a process.
+GROUP_SIZE = (
+    6  # Points that are timed next to the incumbent at the same time: each side has a process.
+)
 INCUMBENT = "incumbent"
 FINALISTS, ROUNDS, MOST_POINTS = 3, 3, 200
 """Points that are timed again, three times as long; rounds of each in the first pass; most points
@@ -69,7 +71,9 @@ class PointSearch:
     @property
     def points(self) -> dict[str, Values]:
         """Label to values of each point, the incumbent first."""
-        others = {point_label(values): values for values in self.tuning.points if values != self.incumbent}
+        others = {
+            point_label(values): values for values in self.tuning.points if values != self.incumbent
+        }
         return {INCUMBENT: self.incumbent, **others}
 
     def record(self, label: str, outcome: Any, **fields: Any) -> None:
@@ -88,11 +92,17 @@ class PointSearch:
     def compile(self) -> Waiting[None]:
         """Compile the incumbent and every point, one compiler a core. Drops points that do not compile."""
         bench, tuning, context = self.bench, self.tuning, self.context
-        places: dict[str, Any] = {"cache": bench.cache, "include": bench.include, "limit_s": context.kill_after_s}
+        places: dict[str, Any] = {
+            "cache": bench.cache,
+            "include": bench.include,
+            "limit_s": context.kill_after_s,
+        }
         recipes: dict[str, Any] = {}  # By label.
         for label, values in self.points.items():
             chosen = tuning.model_copy(update={"best": {self.device: values}})
-            target = bench.target.model_copy(update={"tuning": {**bench.target.tuning, self.name: chosen}})
+            target = bench.target.model_copy(
+                update={"tuning": {**bench.target.tuning, self.name: chosen}}
+            )
             recipes[label] = target.compiled_variant(tuning.variant, bench.architecture)
 
         def build_or_failure(recipe: Any) -> Waiting[Build | build.BuildFailed]:
@@ -106,14 +116,19 @@ class PointSearch:
             if isinstance(build_or_error, build.BuildFailed):
                 self.record(label, "refused", reason=build_or_error.message)
             else:
-                self.sides[label] = replace(bench.make_side(tuning.variant, build_or_error), name=label)
+                self.sides[label] = replace(
+                    bench.make_side(tuning.variant, build_or_error), name=label
+                )
 
     def verify(self) -> Waiting[None]:
         """Remove the points whose outputs are wrong, or that hang or crash."""
         labels = list(self.sides)
         for begin in range(0, len(labels), GROUP_SIZE):
             group = labels[begin : begin + GROUP_SIZE]
-            jobs = [Job(self.sides[label], self.workloads, layouts=False, fail_fast=True) for label in group]
+            jobs = [
+                Job(self.sides[label], self.workloads, layouts=False, fail_fast=True)
+                for label in group
+            ]
             for label, checks in zip(group, (yield from verify(self.bench, jobs)), strict=True):
                 if checks.first_failure:
                     self.record(label, "wrong", reason=checks.first_failure.message)
@@ -121,7 +136,10 @@ class PointSearch:
     def time_points(self, labels: Sequence[str], rounds: int) -> Waiting[None]:
         """Time points next to the incumbent, a few at a time, for their mean and lowest ratio over workloads. One
         that cannot be timed is removed, and its group timed again."""
-        untimed, limits = list(labels), samples.Limits(rounds, self.context.budget_s, self.context.task.seed)
+        untimed, limits = (
+            list(labels),
+            samples.Limits(rounds, self.context.budget_s, self.context.task.seed),
+        )
         while untimed:
             group = untimed[:GROUP_SIZE]
             sides = [self.sides[label] for label in (INCUMBENT, *group)]
@@ -150,12 +168,19 @@ class PointSearch:
 
 def tune(context: Context, arguments: GainTerms) -> RunningAction[BriefOutput]:
     """Search the next `tuning` entry not searched yet; its best values, if faster, become the edit to judge."""
-    searched = {trial.tuning for output in outputs_of(context.finished, BriefOutput) for trial in output.trials}
+    searched = {
+        trial.tuning
+        for output in outputs_of(context.finished, BriefOutput)
+        for trial in output.trials
+    }
     target, device = context.bench.target, context.bench.device
     device_name = "cpu" if device == "cpu" else context.bench.architecture  # Key of `best`.
     name, incumbent, workshop = "", None, session_changes.workshop_of(context)
     for name, tuning in target.tuning.items():
-        runs_here = tuning.variant in context.task.variants and target.variants[tuning.variant].device == device
+        runs_here = (
+            tuning.variant in context.task.variants
+            and target.variants[tuning.variant].device == device
+        )
         incumbent = tuning.best_on(device_name) if runs_here and name not in searched else None
         if incumbent is not None:
             break
@@ -172,20 +197,26 @@ def tune(context: Context, arguments: GainTerms) -> RunningAction[BriefOutput]:
         context.task.folder, workshop.worktree
     )
     tree.note_owner(workshop.briefs_folder.parent)
-    edited_target = session_changes.with_tuning_set(read_file(tree.target / MANIFEST, Target).value, name)
+    edited_target = session_changes.with_tuning_set(
+        read_file(tree.target / MANIFEST, Target).value, name
+    )
     with context.bench.copy_for_folder(tree.target, edited_target) as bench:
         entry = edited_target.tuning[name]
         incumbent = entry.best_on(device_name) or incumbent
         dtype, tuning_set = edited_target.dtypes[device], session_changes.tuning_set_name(name)
         workloads = expand_sets(edited_target, [tuning_set], dtype, context.task.seed)
-        search = PointSearch(context, bench, name, entry, device_name, incumbent, workloads=workloads)
+        search = PointSearch(
+            context, bench, name, entry, device_name, incumbent, workloads=workloads
+        )
         yield from search.compile()
         yield from search.verify()
         if INCUMBENT not in search.sides:
             why = search.trials[INCUMBENT].reason
             message = f"{name}: what runs now ({point_label(search.incumbent)}) is not right: {why}"
             hint = f"mend it, or change tuning.{name}.best: nothing can be held against it"
-            return Result(BriefOutput(ok=False, message=message, hint=hint, trials=(*search.trials.values(),)))
+            return Result(
+                BriefOutput(ok=False, message=message, hint=hint, trials=(*search.trials.values(),))
+            )
         with ExitStack() as stack:
             yield from hold_device(context.bench, stack)
             yield from search.time_points(search.ranking(), ROUNDS)
@@ -199,8 +230,12 @@ def _propose_best(search: PointSearch, tree: Worktree, arguments: GainTerms) -> 
     best = next((search.trials[label] for label in search.ranking()), None)
     if best is not None and (best.ratio or 0.0) > 1:
         search.record(point_label(best.values), "best", ratio=best.ratio, worst=best.worst)
-    trials = sorted(search.trials.values(), key=lambda trial: -(trial.ratio or 0.0))  # Failures keep their order.
-    incumbent = TriedPoint(tuning=search.name, values=search.incumbent, outcome="incumbent", ratio=1.0, worst=1.0)
+    trials = sorted(
+        search.trials.values(), key=lambda trial: -(trial.ratio or 0.0)
+    )  # Failures keep their order.
+    incumbent = TriedPoint(
+        tuning=search.name, values=search.incumbent, outcome="incumbent", ratio=1.0, worst=1.0
+    )
     fields: dict[str, Any] = {"ok": True, "trials": (incumbent, *trials)}
     # How the search went: `of 4 others 1 did not compile, 2 timed, the best at 1.02x`.
     texts = {"refused": "did not compile", "wrong": "went wrong"}
@@ -259,7 +294,9 @@ def write_best(manifest: str, name: str, device: str, values: Values) -> str:
     last = node  # A block ends with its last value: the parser's own mark is after comments.
     while isinstance(last, yaml.MappingNode) and not last.flow_style and last.value:
         last = last.value[-1][1]
-    edited_manifest = manifest[: node.start_mark.index] + best_text + manifest[last.end_mark.index :]
+    edited_manifest = (
+        manifest[: node.start_mark.index] + best_text + manifest[last.end_mark.index :]
+    )
     try:
         is_same_otherwise = yaml.safe_load(edited_manifest) == intended
     except yaml.YAMLError:
@@ -267,5 +304,7 @@ def write_best(manifest: str, name: str, device: str, values: Values) -> str:
     if not is_same_otherwise:
         place = f"tuning.{name}.best.{device}"
         hint = f"write them in by hand: {text_by_device[device]}"
-        raise UsageError(f"the manifest is written so that {place} could not be put in without harm", hint=hint)
+        raise UsageError(
+            f"the manifest is written so that {place} could not be put in without harm", hint=hint
+        )
     return edited_manifest

@@ -98,14 +98,20 @@ class Notes:
 
 
 def make_profile(
-    measured: Measurement, notes: Notes, tree: Sequence[TreeRule], severities: Sequence[SeverityRule]
+    measured: Measurement,
+    notes: Notes,
+    tree: Sequence[TreeRule],
+    severities: Sequence[SeverityRule],
 ) -> Profile:
     """The profile with its facts, and the advice of the first rules that match, if any. Raises ExpressionError."""
     facts = {name: notes.facts.get(name) for name in FACTS}
     unknown_facts = [name for name, value in facts.items() if value is None]
     leaf, unknown_by_rule = first_match(tree, facts)
     severity_rule, _ = first_match(severities, facts)
-    undecided = [f"{tree[n].bottleneck}: {' and '.join(names)} unknown" for n, names in unknown_by_rule.items()]
+    undecided = [
+        f"{tree[n].bottleneck}: {' and '.join(names)} unknown"
+        for n, names in unknown_by_rule.items()
+    ]
     return Profile(
         variant=measured.variant,
         workload=measured.workload.name,
@@ -136,7 +142,10 @@ def describe_leaf(profile: Profile) -> tuple[Profile, str]:
     ratio, time_us = profile.facts.get("ratio"), profile.facts.get("time_us")
     figures = [say.speedup_text(ratio)] if isinstance(ratio, float) else []
     figures += [say.latency(time_us)] if isinstance(time_us, float) else []
-    severity, bottleneck = profile.severity or "stop, it may be left alone", profile.bottleneck or "not decided"
+    severity, bottleneck = (
+        profile.severity or "stop, it may be left alone",
+        profile.bottleneck or "not decided",
+    )
     texts = {"severity": severity, "bottleneck": bottleneck, "gain": profile.gain or ""}
     workload = f"{profile.workload} ({', '.join(figures)})" if figures else profile.workload
     return profile.model_copy(update=texts), workload
@@ -173,7 +182,16 @@ def note_lines(profiles: Sequence[Profile]) -> tuple[str, ...]:
 
 def parallelism_table(occupancies: Sequence[Occupancy]) -> Table | None:
     """A row for each variant: the workload on which it fills its device least; None without rows."""
-    heads = ("Variant", "On", "Filled least on", ">Pieces of work", ">Places", ">Filled", ">Waves", "Limited by")
+    heads = (
+        "Variant",
+        "On",
+        "Filled least on",
+        ">Pieces of work",
+        ">Places",
+        ">Filled",
+        ">Waves",
+        "Limited by",
+    )
     rows = []
     for name in dict.fromkeys(occupancy.variant for occupancy in occupancies):
         of_variant = [occupancy for occupancy in occupancies if occupancy.variant == name]
@@ -198,7 +216,17 @@ def parallelism_table(occupancies: Sequence[Occupancy]) -> Table | None:
 def kernels_table(profiles: Sequence[Profile]) -> Table | None:
     """A row for each kernel of each profiled call, the longest kernels first; None without rows."""
     heads = (
-        *("Variant", "Kernel", ">Launches", ">Time", ">DRAM", ">SM", ">Warps", ">Bank conflicts", ">Registers"),
+        *(
+            "Variant",
+            "Kernel",
+            ">Launches",
+            ">Time",
+            ">DRAM",
+            ">SM",
+            ">Warps",
+            ">Bank conflicts",
+            ">Registers",
+        ),
         "Its warps wait for",
     )
     rows = []
@@ -212,7 +240,8 @@ def kernels_table(profiles: Sequence[Profile]) -> Table | None:
                 "-" if kernel.us is None else say.latency(kernel.us),
                 *(percent(share) for share in shares),
                 "-" if kernel.registers is None else str(kernel.registers),
-                ", ".join(f"{reason} {percent(share)}" for reason, share in kernel.stalls.items()) or "-",
+                ", ".join(f"{reason} {percent(share)}" for reason, share in kernel.stalls.items())
+                or "-",
             )
             rows.append(row)
     return drop_empty_columns(heads, rows)
@@ -289,7 +318,9 @@ def profile(context: Context, arguments: ProfileTerms) -> RunningAction[ProfileO
         if profile.facts.get("device") == "cuda":
             missing += [profile.unknown[name] for name in COUNTER_FACTS if name in profile.unknown]
         severity = profile.severity or "stop"  # No rule of severity matched: it is fast enough.
-        parts.append(f"{profile.variant} {severity}, {profile.bottleneck or 'undecided'} on {profile.workload}")
+        parts.append(
+            f"{profile.variant} {severity}, {profile.bottleneck or 'undecided'} on {profile.workload}"
+        )
         if profile.severity and profile.bottleneck:
             cause = f"{profile.variant} is held back by {profile.bottleneck}"
             learned.append(f"{cause} on {profile.workload}, where it does worst: {profile.fix}.")
@@ -304,12 +335,19 @@ def profile(context: Context, arguments: ProfileTerms) -> RunningAction[ProfileO
 
 
 def _collect_facts(
-    context: Context, measured: Measurement, build: Build | None, variant_count: int, roof: PeakRates
+    context: Context,
+    measured: Measurement,
+    build: Build | None,
+    variant_count: int,
+    roof: PeakRates,
 ) -> Waiting[Notes]:
     """Collect all facts about one variant on one workload. `variant_count`: variants that share the time limit."""
     notes, bench, target, workload = Notes(), context.bench, context.bench.target, measured.workload
     notes.add({"device": bench.device, "ratio": measured.ratio, "time_us": measured.candidate_us})
-    flops, moved_bytes = evaluate_work(target.flops, workload), evaluate_work(target.bytes, workload)
+    flops, moved_bytes = (
+        evaluate_work(target.flops, workload),
+        evaluate_work(target.bytes, workload),
+    )
     facts, exceeded = roof.facts(flops, moved_bytes, measured.candidate_us * 1e-6)
     notes.add(facts)
     notes.sources |= {name: roof.source for name in ROOF_FACTS if facts[name] is not None}
@@ -351,12 +389,16 @@ def _collect_facts(
             counters: dict[str, Fact] = {fact: getattr(longest, fact) for fact in profiler.SHARES}
             counters["stall"] = next(iter(longest.stalls), None)
             notes.add(counters, f"{profile.by}, of {longest.kernel}{share}")
-    why_unknown = (why or "ncu gave no such counter") if bench.device == "cuda" else "there is no GPU"
+    why_unknown = (
+        (why or "ncu gave no such counter") if bench.device == "cuda" else "there is no GPU"
+    )
     notes.explain_unknown(why_unknown, *COUNTER_FACTS)
     return notes
 
 
-def _peak_rates(context: Context, chosen: Sequence[Measurement], dtype: Dtype) -> Waiting[PeakRates]:
+def _peak_rates(
+    context: Context, chosen: Sequence[Measurement], dtype: Dtype
+) -> Waiting[PeakRates]:
     """Peak rates of the device for an element type; a processor's are measured now, on the largest working set of
     `chosen`. Rates that are unknown are None, and `source` says why."""
     bench, device = context.bench, gpu_at_hand(context)
@@ -364,7 +406,9 @@ def _peak_rates(context: Context, chosen: Sequence[Measurement], dtype: Dtype) -
         return PeakRates(device.flops_per_s.get(dtype), device.bytes_per_s or None, device.source)
     if bench.device == "cuda":
         return PeakRates(source="no peak of this GPU is in the manifest")
-    workloads = [measurement.workload for measurement in chosen if measurement.workload.dtype == dtype]
+    workloads = [
+        measurement.workload for measurement in chosen if measurement.workload.dtype == dtype
+    ]
     largest = max(sum(tensor_bytes(bench.target, workload).values()) for workload in workloads)
     try:
         return (yield from measure_roof(bench.scratch, dtype, bench.threads, largest))

@@ -162,7 +162,10 @@ def launch_residency(
     launch: KernelLaunch, registers: int | None, shared_bytes: int, device: DeviceFacts
 ) -> Residency:
     """Resident blocks of a launch on one multiprocessor; 0 with a reason: it cannot be launched."""
-    for name, sizes, limits in (("grid", launch.grid, GRID_LIMITS), ("block", launch.block, BLOCK_LIMITS)):
+    for name, sizes, limits in (
+        ("grid", launch.grid, GRID_LIMITS),
+        ("block", launch.block, BLOCK_LIMITS),
+    ):
         for axis, size, limit in zip("xyz", sizes, limits, strict=True):
             if not 1 <= size <= limit:
                 return 0, f"{name}.{axis} is {size:,}, not 1 to {limit:,}"
@@ -170,7 +173,13 @@ def launch_residency(
 
 
 def make_occupancy(
-    variant: str, workload: str, on: str, items: int, units: int, residency: Residency, **fields: object
+    variant: str,
+    workload: str,
+    on: str,
+    items: int,
+    units: int,
+    residency: Residency,
+    **fields: object,
 ) -> Occupancy | None:
     """How a launch of `items` blocks fills `units` multiprocessors (on a processor: pieces of work
     and threads); None for no items. `on`: the device. `fields`: further fields of `Occupancy`."""
@@ -178,7 +187,11 @@ def make_occupancy(
         return None
     resident, limited_by = residency
     waves = items / (units * resident) if units * resident else 0.0
-    figures = {"share": min(1.0, waves), "waves": waves, "used": waves / math.ceil(waves) if waves else 0.0}
+    figures = {
+        "share": min(1.0, waves),
+        "waves": waves,
+        "used": waves / math.ceil(waves) if waves else 0.0,
+    }
     figures |= {"items": items, "units": units, "resident": resident}
     labels = {"variant": variant, "workload": workload, "on": on, "limited_by": limited_by}
     return Occupancy.model_validate({**labels, **figures, **fields})
@@ -195,7 +208,9 @@ def declared_occupancy(
 
     def rounded_up(formula: int | str) -> int:
         return (
-            formula if isinstance(formula, int) else math.ceil(Expression.parse(formula).evaluate_number(values))
+            formula
+            if isinstance(formula, int)
+            else math.ceil(Expression.parse(formula).evaluate_number(values))
         )
 
     items = rounded_up(launch.blocks)
@@ -203,10 +218,15 @@ def declared_occupancy(
         on, residency = say.count(device, "thread"), (1, "one piece a thread")
         return make_occupancy(name, workload.name, on, items, device, residency, at_hand=at_hand)
     formulas = {"registers": launch.registers, "shared memory": launch.shared_bytes}
-    amounts = {name: rounded_up(formula) for name, formula in formulas.items() if formula is not None}
+    amounts = {
+        name: rounded_up(formula) for name, formula in formulas.items() if formula is not None
+    }
     threads, registers = rounded_up(launch.threads), amounts.get("registers")
     residency = count_resident_blocks(device, threads, registers, amounts.get("shared memory"))
-    fields = {"at_hand": at_hand, "unknown": tuple(name for name in formulas if name not in amounts)}
+    fields = {
+        "at_hand": at_hand,
+        "unknown": tuple(name for name in formulas if name not in amounts),
+    }
     return make_occupancy(name, workload.name, device.name, items, device.sms, residency, **fields)
 
 
@@ -214,7 +234,10 @@ def parallelism(context: Context, arguments: NoArguments) -> RunningAction[Paral
     """Compute how each reported or declared launch fills its device; works without a GPU. Fails if some launch
     does not fit its GPU."""
     yield from ()
-    target, reported = context.bench.target, context.latest_output("kernel.resources", ResourcesOutput)
+    target, reported = (
+        context.bench.target,
+        context.latest_output("kernel.resources", ResourcesOutput),
+    )
     with_reports = {occupancy.variant for occupancy in reported.fillings} if reported else set()
     missing, occupancies = list[str](), list[Occupancy]()
     for name, variant in target.variants.items():
@@ -226,7 +249,9 @@ def parallelism(context: Context, arguments: NoArguments) -> RunningAction[Paral
         device: Device = context.bench.device if variant.device == "any" else variant.device
         dtype = target.dtypes.get(device, variant.dtypes[0])
         for workload in expand_sets(target, context.task.plan.workloads, dtype):
-            if is_supported(variant, workload) and (occupancy := find_occupancy(context, name, workload)):
+            if is_supported(variant, workload) and (
+                occupancy := find_occupancy(context, name, workload)
+            ):
                 occupancies.append(occupancy)
     parts, learned = list[str](), list[str]()
     for name in dict.fromkeys(occupancy.variant for occupancy in occupancies):
@@ -238,7 +263,9 @@ def parallelism(context: Context, arguments: NoArguments) -> RunningAction[Paral
             parts.append(f"{where}: filled on all of {len(of_variant)} workloads")
             continue
         least_on = f"least on {least.workload} ({least.share:.0%})"
-        parts.append(f"{where}: not filled on {not_filled} of {len(of_variant)} workloads, {least_on}")
+        parts.append(
+            f"{where}: not filled on {not_filled} of {len(of_variant)} workloads, {least_on}"
+        )
         pieces, places = say.count(least.items, "piece"), least.units * least.resident
         learned.append(
             f"{name} has {pieces} of work for {places} places of {least.on} on {least.workload}: "

@@ -35,7 +35,8 @@ GCC_VERSION = re.compile(r"(\S+-)?(gcc|g\+\+|c\+\+|cc)\S* \(")
 VECTORISED = re.compile(r"optimized: .*\bloop vectorized\b")
 """gcc's remark on a vectorised loop, with -fopt-info-vec-optimized."""
 ARITHMETIC = re.compile(
-    r"^\s+v?(?:add|sub|mul|div|min|max|sqrt|fn?m(?:add|sub)(?:132|213|231))(?P<kind>[ps])[shd]\s", re.MULTILINE
+    r"^\s+v?(?:add|sub|mul|div|min|max|sqrt|fn?m(?:add|sub)(?:132|213|231))(?P<kind>[ps])[shd]\s",
+    re.MULTILINE,
 )
 """x86 floating-point instruction in a listing; kind `p`: whole vectors, `s`: one element."""
 
@@ -46,7 +47,9 @@ def compiler_report(
     """Vectorisation facts from compiling a variant's sources to assembly; or no facts and the reason.
     `vectorised`: number of gcc's remarks, one for each place and vector width. `vector_share`: share of vector
     instructions in the floating-point arithmetic; None without such arithmetic."""
-    version = compiler_version(variant.build.compiler) or ""  # Of gcc it names the foundation, or begins with gcc.
+    version = (
+        compiler_version(variant.build.compiler) or ""
+    )  # Of gcc it names the foundation, or begins with gcc.
     if "Free Software Foundation" not in version and not GCC_VERSION.match(version):
         return {}, f"{variant.build.compiler} is not gcc, whose report is read"
     listings, remarks = "", ""
@@ -56,13 +59,18 @@ def compiler_report(
             command = [variant.build.compiler, *variant.build.flags, f"-I{bench.include}", *LISTING]
             command += [source, "-o", str(listing)]
             note = f"reading what the compiler makes of {source}"
-            completed = yield from run(command, cwd=bench.folder, limit_s=limit_s, env=ENGLISH_MESSAGES, note=note)
+            completed = yield from run(
+                command, cwd=bench.folder, limit_s=limit_s, env=ENGLISH_MESSAGES, note=note
+            )
             if not completed.succeeded:
                 why = first_error(completed.errors) or completed.ending
                 return {}, f"the compiler's report on {source}: {why}"
             listings += listing.read_text(errors="replace")
             remarks += completed.errors
-    return {"vectorised": len(VECTORISED.findall(remarks)), "vector_share": vector_share(listings)}, ""
+    return {
+        "vectorised": len(VECTORISED.findall(remarks)),
+        "vector_share": vector_share(listings),
+    }, ""
 
 
 def vector_share(listing: str) -> float | None:
@@ -76,7 +84,12 @@ KernelRuns = tuple[tuple[KernelRun, ...], str]
 
 
 def observe_call(
-    bench: Bench, side: Side, workload: Workload, mode: ObserveMode, limit_s: float, profiler: Sequence[str] = ()
+    bench: Bench,
+    side: Side,
+    workload: Workload,
+    mode: ObserveMode,
+    limit_s: float,
+    profiler: Sequence[str] = (),
 ) -> Waiting[tuple[tuple[Kernel, ...], str]]:
     """Make one profiled call in a worker of its own. Returns the kernels that the worker saw, and why the call
     failed, or empty. `mode`: see `Observe`. `profiler`: command line of a profiler that starts the worker."""
@@ -147,14 +160,24 @@ PERMISSION_HINT = (
 INSTALL_HINT = "it comes with the CUDA toolkit (nsight-compute): put its folder on the PATH"
 
 
-def read_counters(bench: Bench, side: Side, workload: Workload, limit_s: float) -> Waiting[KernelRuns]:
+def read_counters(
+    bench: Bench, side: Side, workload: Workload, limit_s: float
+) -> Waiting[KernelRuns]:
     """Hardware counters of one call by ncu. An error becomes the reason in the result."""
     if shutil.which(NCU) is None:
         return (), f"there is no {NCU} on the PATH: {INSTALL_HINT}"
     with tempfile.TemporaryDirectory(dir=bench.scratch) as folder:
         log = Path(folder) / "csv"
         ncu = [NCU, "--target-processes", "all", "--profile-from-start", "off"]
-        ncu += ["--clock-control", "none", "--cache-control", "none", "--csv", "--log-file", str(log)]
+        ncu += [
+            "--clock-control",
+            "none",
+            "--cache-control",
+            "none",
+            "--csv",
+            "--log-file",
+            str(log),
+        ]
         ncu += ["--metrics", ",".join(METRICS), "--launch-count", str(MOST_LAUNCHES)]
         limit_s = min(limit_s, NCU_LIMIT_S)
         _, call_error = yield from observe_call(bench, side, workload, "mark", limit_s, ncu)
@@ -164,7 +187,9 @@ def read_counters(bench: Bench, side: Side, workload: Workload, limit_s: float) 
         return runs, ""
     if NO_PERMISSION in text or NO_PERMISSION in call_error:
         return (), f"{NCU} may not read this GPU's counters ({NO_PERMISSION}): {PERMISSION_HINT}"
-    errors = [line.partition("==ERROR==")[2].strip() for line in text.splitlines() if "==ERROR==" in line]
+    errors = [
+        line.partition("==ERROR==")[2].strip() for line in text.splitlines() if "==ERROR==" in line
+    ]
     reasons = "; ".join(filter(None, (*errors[:1], call_error)))
     return (), f"{NCU}: {reasons}" if reasons else f"{NCU} saw no kernel in the call"
 
@@ -184,17 +209,25 @@ def read_log(text: str) -> tuple[KernelRun, ...]:
         time_unit = re.fullmatch("([num]?)s(?:econd)?", row.get("Metric Unit") or "")
         with suppress(ValueError):  # Skips `n/a`.
             number = float((row.get("Metric Value") or "").replace(",", ""))
-            counters[counter] = number * UNIT_NS[time_unit[1]] if time_unit else number  # Times in nanoseconds.
+            counters[counter] = (
+                number * UNIT_NS[time_unit[1]] if time_unit else number
+            )  # Times in nanoseconds.
     runs = []
     for launch, counters in counters_by_launch.items():
-        facts: dict[str, Any] = {fact: counters[c] / 100 for fact, c in PERCENT_COUNTERS.items() if c in counters}
+        facts: dict[str, Any] = {
+            fact: counters[c] / 100 for fact, c in PERCENT_COUNTERS.items() if c in counters
+        }
         if TIME_COUNTER in counters:
             facts["us"] = counters[TIME_COUNTER] / 1e3
         if REGISTER_COUNTER in counters:
             facts["registers"] = int(counters[REGISTER_COUNTER])
         if CONFLICT_COUNTER in counters and WAVEFRONT_COUNTER in counters:
-            facts["bank_conflicts"] = counters[CONFLICT_COUNTER] / (counters[WAVEFRONT_COUNTER] or 1.0)
-        warps = {reason: counters[name] for reason, name in STALL_COUNTERS.items() if name in counters}
+            facts["bank_conflicts"] = counters[CONFLICT_COUNTER] / (
+                counters[WAVEFRONT_COUNTER] or 1.0
+            )
+        warps = {
+            reason: counters[name] for reason, name in STALL_COUNTERS.items() if name in counters
+        }
         total, stalls = sum(warps.values()), {}
         if total and not STALL_COUNTERS.keys() - warps.keys() - NOT_EVERYWHERE:
             stalled = [reason for reason, count in warps.items() if count and reason in WAITS]
@@ -224,13 +257,17 @@ def profile_call(
         return device_profile(runs, "ncu"), ""
     kernels, trace_error = yield from observe_call(context.bench, side, workload, "trace", limit_s)
     if kernels:
-        runs = tuple(KernelRun(kernel=short_name(k.name), us=k.us, registers=k.registers) for k in kernels)
+        runs = tuple(
+            KernelRun(kernel=short_name(k.name), us=k.us, registers=k.registers) for k in kernels
+        )
         limits = "torch's profiler told kernels and times, which is all that it can"
         return device_profile(runs, "torch's profiler"), f"{ncu_error}; {limits}"
     return None, f"{ncu_error}; torch's profiler: {trace_error or 'it saw no kernel in the call'}"
 
 
-def device_profile(runs: Sequence[KernelRun], by: Literal["ncu", "torch's profiler"]) -> DeviceProfile:
+def device_profile(
+    runs: Sequence[KernelRun], by: Literal["ncu", "torch's profiler"]
+) -> DeviceProfile:
     """Combine launches by kernel. Shares: means weighted by time; None if one is unknown."""
     kernels = []
     for name in dict.fromkeys(launch.kernel for launch in runs):
@@ -243,12 +280,16 @@ def device_profile(runs: Sequence[KernelRun], by: Literal["ncu", "torch's profil
         for share, values in columns.items():
             if None not in values:
                 means[share] = fmean(values, weights if any(weights) else None)
-        longest_stalls = sorted(filter(means.get, reasons), key=lambda reason: -means[reason])[:MOST_STALLS]
+        longest_stalls = sorted(filter(means.get, reasons), key=lambda reason: -means[reason])[
+            :MOST_STALLS
+        ]
         kernel = KernelRun(
             kernel=name,
             launches=len(launches),
             us=sum_if_all_known([launch.us for launch in launches]),
-            registers=max((run.registers for run in launches if run.registers is not None), default=None),
+            registers=max(
+                (run.registers for run in launches if run.registers is not None), default=None
+            ),
             stalls={reason: means[reason] for reason in longest_stalls},
             **{fact: means.get(fact) for fact in SHARES},
         )
@@ -289,7 +330,11 @@ class PeakRates:
         of the arithmetic roof`. `moved_bytes`: the least that it must move, so `bandwidth_share` is a lower bound.
         A share above `MOST_SHARE` proves the roof wrong: it and `roof` become None."""
         intensity = flops / moved_bytes if flops is not None and moved_bytes else None
-        facts: dict[str, float | str | None] = {"flops": flops, "bytes": moved_bytes, "intensity": intensity}
+        facts: dict[str, float | str | None] = {
+            "flops": flops,
+            "bytes": moved_bytes,
+            "intensity": intensity,
+        }
         exceeded = []
         for fact, roof, amount, peak in (
             ("flops_share", "arithmetic", flops, self.flops_per_s),
@@ -305,7 +350,9 @@ class PeakRates:
         facts["roof"] = None
         if not exceeded and intensity is not None and self.flops_per_s and self.bytes_per_s:
             # Left of the roofline's ridge, bandwidth limits the call.
-            facts["roof"] = "memory" if intensity * self.bytes_per_s < self.flops_per_s else "compute"
+            facts["roof"] = (
+                "memory" if intensity * self.bytes_per_s < self.flops_per_s else "compute"
+            )
         return facts, " and ".join(exceeded)
 
 
@@ -318,13 +365,17 @@ def measure_roof(folder: Path, dtype: Dtype, threads: int, working_set: int) -> 
     if compiler is None:
         raise WorkFailed(f"{UNMEASURED}: there is no C compiler")
     command = [compiler, *ROOF_FLAGS, str(ROOF_SOURCE), "-o", str(program)]
-    completed = yield from run(command, limit_s=ROOF_LIMIT_S, note="compiling the program that measures roofs")
+    completed = yield from run(
+        command, limit_s=ROOF_LIMIT_S, note="compiling the program that measures roofs"
+    )
     if not completed.succeeded:
         raise WorkFailed(f"{UNMEASURED}: {compiler} {completed.ending}")
     kind = "double" if dtype == "float64" else "float"
     command = [str(program), kind, str(threads), str(working_set), str(ROOF_TRIAL_MS)]
     for _ in range(ROOF_TRIES):
-        completed = yield from run(command, limit_s=ROOF_LIMIT_S, note="measuring what the processor reaches")
+        completed = yield from run(
+            command, limit_s=ROOF_LIMIT_S, note="measuring what the processor reaches"
+        )
         if not completed.succeeded:
             raise WorkFailed(f"{UNMEASURED}: {completed.ending}")
         figures = json.loads(completed.output)
@@ -334,4 +385,6 @@ def measure_roof(folder: Path, dtype: Dtype, threads: int, working_set: int) -> 
             rates = f"of {flops_per_s / 1e9:.3g} GFLOP/s and {bytes_per_s / 1e9:.3g} GB/s"
             source = f"{rates}, measured here on {say.count(threads, 'thread')}"
             return PeakRates(flops_per_s, bytes_per_s, source)
-    raise WorkFailed("the roof of this machine is not shown: other programs ran while it was measured")
+    raise WorkFailed(
+        "the roof of this machine is not shown: other programs ran while it was measured"
+    )

@@ -56,7 +56,9 @@ class PromisesOutput(Output):
     """Promised instances that a library lacks."""
 
 
-def _variants_with_promises(context: Context, field: str, label: str) -> tuple[dict[str, CAbiVariant], list[str]]:
+def _variants_with_promises(
+    context: Context, field: str, label: str
+) -> tuple[dict[str, CAbiVariant], list[str]]:
     """Variants with promises in `field` of the manifest, and messages on missing compilers. Without its compiler a
     variant uses the emulator's build recipe, if it has one. `label`: the promises in words, for messages."""
     target, missing = context.bench.target, list[str]()
@@ -79,25 +81,42 @@ def _variants_with_promises(context: Context, field: str, label: str) -> tuple[d
 
 def must_not_compile(context: Context, arguments: NoArguments) -> RunningAction[PromisesOutput]:
     """Compile every source that must be refused, and check the compiler's message."""
-    variants, missing = _variants_with_promises(context, "must_not_compile", label="what must not compile")
+    variants, missing = _variants_with_promises(
+        context, "must_not_compile", label="what must not compile"
+    )
     promised = [
-        (name, variant, source) for name, variant in variants.items() for source in variant.must_not_compile
+        (name, variant, source)
+        for name, variant in variants.items()
+        for source in variant.must_not_compile
     ]
-    compilations = (_compile_source(context, name, variant.build, source) for name, variant, source in promised)
+    compilations = (
+        _compile_source(context, name, variant.build, source) for name, variant, source in promised
+    )
     checks = yield from run_side_by_side(compilations, cores())
     failures, hint = [check for check in checks if check.status != "refused"], None
-    message = f"{len(checks)} of {len(checks)} bad configurations are refused, each in its own words"
+    message = (
+        f"{len(checks)} of {len(checks)} bad configurations are refused, each in its own words"
+    )
     if not checks:
-        message = "nothing was compiled" if missing else "the manifest names nothing that must not compile"
+        message = (
+            "nothing was compiled"
+            if missing
+            else "the manifest names nothing that must not compile"
+        )
     if failures:
         first, more = failures[0], f"; and {len(failures) - 1} more" if len(failures) > 1 else ""
-        problem, hint = "it compiles", "assert it at compile time: static_assert(condition, message)"
+        problem, hint = (
+            "it compiles",
+            "assert it at compile time: static_assert(condition, message)",
+        )
         if first.status != "compiled":
             problem = f"refused for another reason: {first.message}"
             hint = "make it wrong in the way that is meant and in no other, or mend `says` in target.yaml"
         message = f"{first.variant}, {first.title}: {problem}{more}"
     fields = {"not_exercised": tuple(missing), "checks": tuple(checks)}
-    return Result(PromisesOutput(ok=not failures, message=message, hint=hint, **fields), idle=not checks)
+    return Result(
+        PromisesOutput(ok=not failures, message=message, hint=hint, **fields), idle=not checks
+    )
 
 
 def _compile_source(
@@ -114,7 +133,9 @@ def _compile_source(
             command, cwd=context.task.folder, limit_s=limit_s, env=ENGLISH_MESSAGES, note=note
         )
     printed = (compiled.errors + compiled.output).splitlines()
-    lines = [line.strip() for line in printed if line[:1].strip()]  # Compilers indent quoted source lines.
+    lines = [
+        line.strip() for line in printed if line[:1].strip()
+    ]  # Compilers indent quoted source lines.
     promised = next((line for line in lines if source.says in line), None)
     status: Literal["refused", "compiled", "other"] = "other"
     message = first_error(compiled.errors) or first_error(compiled.output) or compiled.ending
@@ -135,7 +156,9 @@ def instances(context: Context, arguments: NoArguments) -> RunningAction[Promise
     for build in built:
         names = read_defined_names(Path(build.library))
         if names is None:
-            skipped.append(f"instances of {build.variant}: there is no nm to read the library with; {BINUTILS}")
+            skipped.append(
+                f"instances of {build.variant}: there is no nm to read the library with; {BINUTILS}"
+            )
             continue
         # Without spaces, because demanglers and people place them differently.
         defined = {"".join(short_name(name).split()) for name in names}
@@ -151,7 +174,9 @@ def instances(context: Context, arguments: NoArguments) -> RunningAction[Promise
     if missing:
         more = f", and {len(missing) - 1} more" if len(missing) > 1 else ""
         message = f"{missing[0].variant} has no {missing[0].symbol}{more}"
-        hint = "; ".join(dict.fromkeys([f"add to {instance.file}: {instance.line}" for instance in missing]))
+        hint = "; ".join(
+            dict.fromkeys([f"add to {instance.file}: {instance.line}" for instance in missing])
+        )
     if failures:
         message, hint = failures[0].message, failures[0].hint
     fields = {"promised": count, "not_exercised": tuple(skipped), "missing": tuple(missing)}

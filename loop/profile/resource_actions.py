@@ -74,10 +74,16 @@ class KernelFindings:
         placements, unreported = list[Placement](), dict[str, None]()
         for variant, calls in self.launches.items():
             libraries = [library for library in self.libraries if variant in library.variants]
-            reports = [kernel for library in libraries for kernel in library.kernels if kernel.entry]
-            for workload, launch in [(name, launch) for name, launches in calls.items() for launch in launches]:
+            reports = [
+                kernel for library in libraries for kernel in library.kernels if kernel.entry
+            ]
+            for workload, launch in [
+                (name, launch) for name, launches in calls.items() for launch in launches
+            ]:
                 name = self.names.get(launch.kernel, launch.kernel)
-                kernel = next((k for k in reports if launch.kernel == k.symbol or name == k.name), None)
+                kernel = next(
+                    (k for k in reports if launch.kernel == k.symbol or name == k.name), None
+                )
                 shared = (kernel.shared_bytes if kernel else launch.shared_static) + launch.shared
                 registers = kernel.registers if kernel else None
                 blocks, limited_by = launch_residency(launch, registers, shared, device)
@@ -118,7 +124,9 @@ def variant_names(context: Context) -> tuple[str, ...]:
     return tuple(name for name in context.bench.target.variants if name in names)
 
 
-def build_for_gpu(context: Context, chosen: Iterable[str], findings: KernelFindings) -> Waiting[tuple[Build, ...]]:
+def build_for_gpu(
+    context: Context, chosen: Iterable[str], findings: KernelFindings
+) -> Waiting[tuple[Build, ...]]:
     """Build each chosen variant for the GPU of `findings`; returns the builds. Notes failures in `findings`, and
     variants that are made for another GPU."""
     bench, variants = context.bench, dict[str, CAbiVariant]()
@@ -127,7 +135,9 @@ def build_for_gpu(context: Context, chosen: Iterable[str], findings: KernelFindi
         if variant.architecture in (None, findings.architecture):
             variants[name] = variant
         else:
-            findings.missing.append(f"{name} on {findings.architecture}: it is made for {variant.architecture}")
+            findings.missing.append(
+                f"{name} on {findings.architecture}: it is made for {variant.architecture}"
+            )
     # A report needs machine code alone; host code and linking took a quarter of the compiler's time. nvcc makes no
     # such file for several GPUs or sources: they get a library, as does what runs here or is built already.
     cubins, places = dict[str, CAbiVariant](), {"cache": bench.cache, "include": bench.include}
@@ -157,7 +167,9 @@ def _build_variants(
     return built
 
 
-def read_reports(chosen: Mapping[str, CAbiVariant], built: Sequence[Build], findings: KernelFindings) -> None:
+def read_reports(
+    chosen: Mapping[str, CAbiVariant], built: Sequence[Build], findings: KernelFindings
+) -> None:
     """Note in `findings` the compiler's report on each library. Builds with one build id share a library."""
     architecture, builds_by_id = findings.architecture, dict[str, list[Build]]()
     for library in built:
@@ -170,7 +182,9 @@ def read_reports(chosen: Mapping[str, CAbiVariant], built: Sequence[Build], find
         runnable = [code for code in architectures if runs_on(code, architecture)]
         if runnable:
             if was_cut:
-                findings.missing.append(f"some kernels of {label}: the compiler's log was too long to keep")
+                findings.missing.append(
+                    f"some kernels of {label}: the compiler's log was too long to keep"
+                )
             nearest = max(runnable)  # All have the GPU's major number.
             code = tuple(kernel for kernel in kernels if kernel.architecture == nearest)
             findings.libraries.append(CompiledLibrary(variants=names, kernels=code))
@@ -179,13 +193,19 @@ def read_reports(chosen: Mapping[str, CAbiVariant], built: Sequence[Build], find
             remedy = "let `-arch={arch}` stand in its `build.flags`"
             findings.missing.append(f"{label} on {architecture}: {why}; {remedy}")
         elif requests_report(chosen[names[0]].build.flags):
-            findings.missing.append(f"compiler's report for {architecture}: {label} has no kernel of its own")
+            findings.missing.append(
+                f"compiler's report for {architecture}: {label} has no kernel of its own"
+            )
         else:
             findings.problems[f"{label}: {NO_REPORT}"] = REPORT_HINT
 
 
 def find_launches(
-    context: Context, chosen: Mapping[str, CAbiVariant], findings: KernelFindings, *, only_built: bool
+    context: Context,
+    chosen: Mapping[str, CAbiVariant],
+    findings: KernelFindings,
+    *,
+    only_built: bool,
 ) -> Waiting[None]:
     """Ask host code in a dry run which kernels it launches; adds answers to `findings`. Leaves out variants
     without `emulation` in target.yaml, or made for another GPU. `only_built`: True: only variants already built
@@ -198,7 +218,9 @@ def find_launches(
             continue
         emulated = target.emulated_variant(name, "" if only_built else findings.architecture)
         if target.generator or target.signature.has_unknown_outputs:
-            findings.missing.append(f"launches of {name}: shapes of its tensors are known only when they are made")
+            findings.missing.append(
+                f"launches of {name}: shapes of its tensors are known only when they are made"
+            )
         elif only_built and build.find_build(name, emulated, context.task.folder, **places) is None:
             findings.missing.append(f"launches of {name}: it is not built for the emulator here")
         else:
@@ -218,7 +240,9 @@ def find_launches(
         if any(calls.values()):
             findings.launches[name] = calls
         elif not declined and not lost:
-            findings.missing.append(f"launches of {name}: its emulated build tells of none in a dry run")
+            findings.missing.append(
+                f"launches of {name}: its emulated build tells of none in a dry run"
+            )
         symbols |= {launch.kernel for launches in calls.values() for launch in launches}
     findings.names = demangle_symbols(sorted(symbols))
 
@@ -239,7 +263,9 @@ def _workloads_to_launch(context: Context, variant: CAbiVariant) -> list[Workloa
 def timed_workloads(context: Context, variant: CAbiVariant) -> list[Workload]:
     """The plan's workloads that the variant supports, in the type that is measured on a GPU."""
     target = context.bench.target
-    workloads = expand_sets(target, context.task.plan.workloads, target.dtypes.get("cuda", variant.dtypes[0]))
+    workloads = expand_sets(
+        target, context.task.plan.workloads, target.dtypes.get("cuda", variant.dtypes[0])
+    )
     return [workload for workload in workloads if is_supported(variant, workload)]
 
 
@@ -257,9 +283,15 @@ def ask_for_launches(
         for workload in workloads:
             request = ListLaunches(terms, str(path), bench.make_call(workload, "dry"))
             try:
-                reply = yield from worker.ask(request, limit_s=LIMIT_S, note=f"launches of {workload.name}")
-                records = [record for record in reply.launches if "remark" not in record]  # A remark is no launch.
-                launches = [KernelLaunch.model_validate(record, extra="ignore") for record in records]
+                reply = yield from worker.ask(
+                    request, limit_s=LIMIT_S, note=f"launches of {workload.name}"
+                )
+                records = [
+                    record for record in reply.launches if "remark" not in record
+                ]  # A remark is no launch.
+                launches = [
+                    KernelLaunch.model_validate(record, extra="ignore") for record in records
+                ]
             except (Refused, WorkerLost) as error:
                 return launches_by_workload, declined, f"on {workload.name}: {error}"
             except ValidationError as error:
@@ -296,23 +328,37 @@ def resources(context: Context, arguments: ResourceTerms) -> RunningAction[Resou
     architecture = arguments.device or context.bench.architecture
     # Also those emulated here; placeholders in their flags stay.
     selected = {name: context.bench.target.variants[name] for name in variant_names(context)}
-    variants = {name: v for name, v in selected.items() if isinstance(v, CAbiVariant) and is_nvcc(v.build)}
+    variants = {
+        name: v for name, v in selected.items() if isinstance(v, CAbiVariant) and is_nvcc(v.build)
+    }
     if not variants:
-        output = ResourcesOutput(ok=True, message="no variant is compiled by nvcc", device=architecture)
+        output = ResourcesOutput(
+            ok=True, message="no variant is compiled by nvcc", device=architecture
+        )
         return Result(output, idle=True)
     gpu, bench = detect_gpus().first, context.bench
     is_here = gpu is not None and gpu.architecture == architecture
-    findings = KernelFindings(architecture, bench.gpu if is_here else bench.target.devices.get(architecture))
+    findings = KernelFindings(
+        architecture, bench.gpu if is_here else bench.target.devices.get(architecture)
+    )
     if findings.device is None:
-        findings.missing.append(f"occupancy on {architecture}: the manifest has no such device under `devices`")
+        findings.missing.append(
+            f"occupancy on {architecture}: the manifest has no such device under `devices`"
+        )
     builds = yield from build_for_gpu(context, variants, findings)
     read_reports(variants, builds, findings)
     yield from find_launches(context, variants, findings, only_built=arguments.built)
-    return Result(_check_findings(context, variants, findings, may_spill=arguments.spills == "tell"))
+    return Result(
+        _check_findings(context, variants, findings, may_spill=arguments.spills == "tell")
+    )
 
 
 def _check_findings(
-    context: Context, chosen: Mapping[str, CAbiVariant], findings: KernelFindings, *, may_spill: bool
+    context: Context,
+    chosen: Mapping[str, CAbiVariant],
+    findings: KernelFindings,
+    *,
+    may_spill: bool,
 ) -> ResourcesOutput:
     """Check reports and launches against limits and budgets; notes gaps. `may_spill`: spills do not fail."""
     device, architecture = findings.device, findings.architecture
@@ -350,7 +396,10 @@ def _check_findings(
     over_budget = broken if may_spill else [*spilled, *broken]
     problems = [*findings.problems, *over_budget, *impossible]
     hints = [*findings.problems.values(), BUDGET_HINT if over_budget else FEWER_RESOURCES_HINT]
-    message, residents = _compiled_line(architecture, findings.libraries), [each.resident for each in launches]
+    message, residents = (
+        _compiled_line(architecture, findings.libraries),
+        [each.resident for each in launches],
+    )
     if problems:
         message = f"{problems[0]}{f'; and {len(problems) - 1} more' if len(problems) > 1 else ''}"
     elif residents:
@@ -399,17 +448,27 @@ def check_budgets(
         ):
             if limit is not None and amount is not None and amount > limit:
                 broken.append(f"{kernel.short_name}: {amount} {unit}, budget {limit}")
-        fewest, least = min((launch.resident for launch in launches), default=None), budget.blocks_per_sm
+        fewest, least = (
+            min((launch.resident for launch in launches), default=None),
+            budget.blocks_per_sm,
+        )
         if least is not None and fewest is not None and fewest < least:
-            broken.append(f"{kernel.short_name}: {fewest} blocks a multiprocessor, budget {least} at least")
+            broken.append(
+                f"{kernel.short_name}: {fewest} blocks a multiprocessor, budget {least} at least"
+            )
     for budget in budgets:
         if not any(budget.kernel in kernel.name for kernel in library.kernels):
-            broken.append(f"the budget for {budget.kernel!r} fits no kernel of {', '.join(library.variants)}")
+            broken.append(
+                f"the budget for {budget.kernel!r} fits no kernel of {', '.join(library.variants)}"
+            )
     return spilled, broken, unchecked
 
 
 def _timed_occupancies(
-    context: Context, chosen: Mapping[str, CAbiVariant], findings: KernelFindings, placements: Sequence[Placement]
+    context: Context,
+    chosen: Mapping[str, CAbiVariant],
+    findings: KernelFindings,
+    placements: Sequence[Placement],
 ) -> list[Occupancy]:
     """How each timed call fills the GPU, by its largest launch (by threads) of those that host code reported;
     notes in `findings` variants without any. Nothing for a GPU without facts."""
@@ -426,9 +485,15 @@ def _timed_occupancies(
                     largest[launch.workload] = launch
         for workload, launch in largest.items():
             unknown = ("registers",) if launch.registers is None else ()
-            fields = {"kernel": launch.kernel, "unknown": unknown, "at_hand": gpu_at_hand(context) == device}
+            fields = {
+                "kernel": launch.kernel,
+                "unknown": unknown,
+                "at_hand": gpu_at_hand(context) == device,
+            }
             residency = (launch.resident, launch.limited_by)
-            occupancy = make_occupancy(name, workload, device.name, launch.blocks, device.sms, residency, **fields)
+            occupancy = make_occupancy(
+                name, workload, device.name, launch.blocks, device.sms, residency, **fields
+            )
             occupancies += [occupancy] if occupancy else []
         # Without `emulation` nothing told them; else the dry run in the emulator noted why it told none.
         if name not in findings.launches and variant.emulation is None:
@@ -458,7 +523,9 @@ def _compiled_line(device: str, libraries: Sequence[CompiledLibrary]) -> str:
     entries = [kernel for kernel in kernels if kernel.entry]
     count = say.count(len(entries), "kernel")
     most_registers = max((kernel.registers or 0 for kernel in entries), default=0)
-    spilling = sum(kernel.spill_bytes > 0 for kernel in kernels)  # Functions that kernels call, too.
+    spilling = sum(
+        kernel.spill_bytes > 0 for kernel in kernels
+    )  # Functions that kernels call, too.
     spills = f"spills in {say.count(spilling, 'function')}" if spilling else "none spills"
     return f"compiled for {device}: {count}, at most {most_registers} registers, {spills}"
 
@@ -492,7 +559,9 @@ def kernel_rows(output: ResourcesOutput) -> list[tuple[str, str, str, str, str]]
         launches_by_kernel.setdefault((launch.kernel, None), []).append(launch)
     problem_rows, timed_rows = [], []
     for (name, report), launches in launches_by_kernel.items():
-        shared = [launch.shared_bytes for launch in launches] or [report.shared_bytes if report else 0]
+        shared = [launch.shared_bytes for launch in launches] or [
+            report.shared_bytes if report else 0
+        ]
         shared_kib = _join_ends(f"{min(shared) / 1024:.3g}", f"{max(shared) / 1024:.3g}")
         residents = [launch.resident for launch in launches]
         row = (

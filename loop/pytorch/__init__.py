@@ -35,7 +35,9 @@ _operators: dict[tuple[Path, str], "Operator"] = {}
 class Operator:
     """A compiled variant as a callable on tensors. Forward only: it has no gradient."""
 
-    def __init__(self, contract: Contract, library: Compiled, op: OpOverload, architecture: str) -> None:
+    def __init__(
+        self, contract: Contract, library: Compiled, op: OpOverload, architecture: str
+    ) -> None:
         self.contract, self.library = contract, library
         self.op = op
         """Overload in `torch.ops`: attributes by position, a choice as index, no number as NaN."""
@@ -76,13 +78,17 @@ class Operator:
                 names = ", ".join(self._attributes) or "none"
                 raise TypeError(f"{self.contract.title}: no attribute {name!r}; there are: {names}")
         items = self._attributes.items()
-        return tuple([number_for(name, attribute, attributes.get(name)) for name, attribute in items])
+        return tuple(
+            [number_for(name, attribute, attributes.get(name)) for name, attribute in items]
+        )
 
     def __repr__(self) -> str:
         return f"<operator {self.contract.title}>"
 
 
-def operator(variant: str, target: str | Path | None = None, device: str | torch.device | None = None) -> Operator:
+def operator(
+    variant: str, target: str | Path | None = None, device: str | torch.device | None = None
+) -> Operator:
     """Make a compiled variant's operator: build it or take it from the cache; register it once.
     `target`: folder with a manifest; default ./target.yaml, otherwise the bundled target. `device`:
     where it runs, such as `cpu` or `cuda:1`; default: the variant's device. It is built for that
@@ -118,10 +124,14 @@ def _make_operator(definitions: Project, name: str, device: str | torch.device |
     target = targets.read_target(definitions).value
     variant = target.variants.get(name)
     if variant is None:
-        raise UsageError(f"target {target.name} has no variant {name!r}", hint=name_hint(name, target.variants))
+        raise UsageError(
+            f"target {target.name} has no variant {name!r}", hint=name_hint(name, target.variants)
+        )
     if not isinstance(variant, CAbiVariant):
         compiled = [key for key, other in target.variants.items() if isinstance(other, CAbiVariant)]
-        message = f"variant {name} is of kind {variant.kind}, and an operator is made of a compiled one"
+        message = (
+            f"variant {name} is of kind {variant.kind}, and an operator is made of a compiled one"
+        )
         raise UsageError(message, hint=name_hint(name, compiled))
     torch_device = torch.device(variant.device if device is None else device)
     architecture = _architecture(name, variant.device, torch_device)
@@ -137,7 +147,9 @@ def _make_operator(definitions: Project, name: str, device: str | torch.device |
             )
     built = build_variant(name, target.compiled_variant(name, architecture), definitions.target)
     try:
-        library = Compiled(LibraryTerms(variant.device, variant.entry, built.library, built.build_id))
+        library = Compiled(
+            LibraryTerms(variant.device, variant.entry, built.library, built.build_id)
+        )
     except Refused as refused:
         raise WorkFailed(f"{name}: {refused}") from refused
     return Operator(contract, library, declare(contract, library), architecture)
@@ -147,7 +159,9 @@ def _architecture(variant: str, required_type: str, device: torch.device) -> str
     """Compiler's name of a device, such as `sm_89` or `cpu`. Raises LoopError if it is not of the
     type that the variant needs, or if torch sees no GPU."""
     if device.type != required_type:
-        raise UsageError(f"variant {variant} does not run on {device.type}", hint=f"device={required_type!r}")
+        raise UsageError(
+            f"variant {variant} does not run on {device.type}", hint=f"device={required_type!r}"
+        )
     if device.type != "cuda":
         return device.type
     if not torch.cuda.is_available():

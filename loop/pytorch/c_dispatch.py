@@ -78,7 +78,10 @@ BRIDGE = CAbiVariant(
 NO_SLOT = -1
 _kept_alive: list[object] = []
 """Objects kept alive because the bridge points to them, or because registrations end with them."""
-TAGS = (torch.Tag.pt2_compliant_tag, getattr(torch.Tag, "needs_exact_strides", torch.Tag.needs_fixed_stride_order))
+TAGS = (
+    torch.Tag.pt2_compliant_tag,
+    getattr(torch.Tag, "needs_exact_strides", torch.Tag.needs_fixed_stride_order),
+)
 """Tags of operators: they pass `opcheck`, and compilers have to keep the strides of inputs."""
 SCHEMA_TYPES = {"flag": "bool", "choice": "int", "number": "float"}
 """Kind of attribute, in the order of LoopTorchKind, to its type in the operator's schema."""
@@ -103,7 +106,9 @@ class Contract:
     def schema(self) -> str:
         """PyTorch schema of the raw operator: a choice is an int index, a missing number is NaN."""
         arguments = [f"Tensor {name}" for name in self.signature.inputs]
-        arguments += [f"{SCHEMA_TYPES[each.kind]} {name}" for name, each in self.signature.attributes.items()]
+        arguments += [
+            f"{SCHEMA_TYPES[each.kind]} {name}" for name, each in self.signature.attributes.items()
+        ]
         return f"{self.name}({', '.join(arguments)}) -> Tensor"
 
     @property
@@ -132,12 +137,20 @@ def contract_of(target: Target, name: str, variant: CAbiVariant) -> Contract:
     `Target.is_plain`), no input gives a size or the type of the output, or a tensor has too many dimensions."""
     signature = target.signature
     contract = Contract(f"loop_{target.name.replace('-', '_')}", name, variant, signature)
-    unknown = [dimension for dimension in contract.output_dims if dimension not in contract.dimension_sources]
+    unknown = [
+        dimension
+        for dimension in contract.output_dims
+        if dimension not in contract.dimension_sources
+    ]
     dimensions_by_tensor = {**signature.inputs, OUTPUT: signature.output_dimensions}
-    too_large = [name for name, dims in dimensions_by_tensor.items() if len(dims.split()) > MAX_RANK]
+    too_large = [
+        name for name, dims in dimensions_by_tensor.items() if len(dims.split()) > MAX_RANK
+    ]
     problem, hint = "", None
     if not target.is_plain:
-        problem = "an operator takes the tensors of the manifest's signature, changes none, and gives one"
+        problem = (
+            "an operator takes the tensors of the manifest's signature, changes none, and gives one"
+        )
         hint = "`loop kernels verify` and `measure` call it as it is"
     elif unknown:
         problem = f"{unknown[0]} is a dimension of the output and of no input"
@@ -278,7 +291,9 @@ def declare(contract: Contract, library: Compiled) -> OpOverload:
     Unavailable if this PyTorch or this machine cannot have the kernel."""
     registrations = torch_library(contract.namespace)
     registrations.define(contract.schema, tags=TAGS)
-    registrations.impl(contract.name, fallthrough_kernel, "Autograd")  # The C kernel rejects gradients itself.
+    registrations.impl(
+        contract.name, fallthrough_kernel, "Autograd"
+    )  # The C kernel rejects gradients itself.
     output_sources = [contract.dimension_sources[dimension] for dimension in contract.output_dims]
     signature = contract.signature
 
@@ -291,7 +306,9 @@ def declare(contract: Contract, library: Compiled) -> OpOverload:
                 message = f"{name} requires a gradient, and the operator has none: {remedy}"
                 raise RuntimeError(f"{contract.title}: {message}")
         fixed_type = signature.types.get(OUTPUT) or contract.assumed_dtype
-        call_types = [tensor.dtype for name, tensor in inputs.items() if name not in signature.types]
+        call_types = [
+            tensor.dtype for name, tensor in inputs.items() if name not in signature.types
+        ]
         dtype = getattr(torch, fixed_type) if fixed_type else call_types[0]
         shape = [inputs[name].shape[axis] for name, axis in output_sources]
         return torch.empty(shape, dtype=dtype, device=arguments[0].device)
@@ -322,12 +339,16 @@ def load_bridge() -> ctypes.CDLL:
     for field, symbol in SHORTCUTS.items():
         if any(hasattr(library, symbol) for library in torch_libraries()):
             symbol_by_field[field] = symbol
-    addresses = Functions(**{field: address_of(find_symbol(symbol)) for field, symbol in symbol_by_field.items()})
+    addresses = Functions(
+        **{field: address_of(find_symbol(symbol)) for field, symbol in symbol_by_field.items()}
+    )
     cpu, cuda = (find_symbol(f"aoti_torch_device_type_{device}")() for device in ("cpu", "cuda"))
     tables = Numbers(cpu=cpu, cuda=cuda, byte=type_numbers()["uint8"])
     for name, number in type_numbers().items():
         tables.dtypes[number] = name.encode()
-        tables.loop_dtypes[number] = DTYPE_NUMBERS.get(name, 0)  # 0: loop_kernel.h has no such type.
+        tables.loop_dtypes[number] = DTYPE_NUMBERS.get(
+            name, 0
+        )  # 0: loop_kernel.h has no such type.
     try:
         build = build_variant("loop_torch", BRIDGE, include_folder())
         library = ctypes.CDLL(build.library)
@@ -337,9 +358,13 @@ def load_bridge() -> ctypes.CDLL:
     if not hasattr(getattr(torch.ops, TEST_NAMESPACE), "probe"):
         torch_library(TEST_NAMESPACE).define(PROBE)
     _kept_alive.append(tables)  # The library keeps a pointer to them.
-    error_code = library.loop_torch_start(ctypes.byref(addresses), ctypes.byref(tables), TEST_NAMESPACE.encode())
+    error_code = library.loop_torch_start(
+        ctypes.byref(addresses), ctypes.byref(tables), TEST_NAMESPACE.encode()
+    )
     if error_code or not bridge_works():
-        raise Unavailable(f"the C interface of this PyTorch ({torch.__version__}) is not the one that is known")
+        raise Unavailable(
+            f"the C interface of this PyTorch ({torch.__version__}) is not the one that is known"
+        )
     return library
 
 
@@ -347,7 +372,9 @@ def build_variant(name: str, variant: CAbiVariant, folder: Path) -> Build:
     """Build a variant with sources in `folder`, or take it from the cache. Raises LoopError."""
     cache, include = cache_folder() / "builds", include_folder()
     try:
-        built = run_to_end(build(name, variant, folder, cache=cache, include=include, limit_s=BUILD_LIMIT_S))
+        built = run_to_end(
+            build(name, variant, folder, cache=cache, include=include, limit_s=BUILD_LIMIT_S)
+        )
     except BuildFailed as failed:
         raise WorkFailed(f"{name}: {failed.message}", hint=failed.hint) from failed
     assert isinstance(built, Build)
@@ -400,7 +427,9 @@ def describe_operator(contract: Contract, library: Compiled) -> TorchOperator:
             source, input_struct.twin_axis[axis] = sources[dimension]
             input_struct.twin[axis] = input_names.index(source)
     for position, (name, attribute) in enumerate(signature.attributes.items()):
-        choices = " or ".join(f"{index} ({word})" for index, word in enumerate(attribute.choices))  # `0 (left)`
+        choices = " or ".join(
+            f"{index} ({word})" for index, word in enumerate(attribute.choices)
+        )  # `0 (left)`
         kind, count = list(SCHEMA_TYPES).index(attribute.kind), len(attribute.choices)
         operator.attribute[position] = TorchAttribute(name.encode(), choices.encode(), kind, count)
     return operator

@@ -20,12 +20,16 @@ WIDTH = 360.0  # Width of a figure in units: of a phone, where 12-unit letters h
 PIXELS_PER_UNIT = 4 / 3  # Pixels per unit if nothing limits the width.
 LETTER_WIDTH = 6.6  # Approximate width of a letter in units.
 MAX_TEXT = 4000  # Most characters of a title, description or text.
-MOST_WORKLOADS = 40  # Most workloads in the figure: those with the lowest ratios. The report's table has all.
+MOST_WORKLOADS = (
+    40  # Most workloads in the figure: those with the lowest ratios. The report's table has all.
+)
 LEFT, RIGHT, TOP = 12.0, WIDTH - 24, 66.0
 INTERVAL_HEIGHT, NAME_HEIGHT, LEGEND_HEIGHT = 14.0, 16.0, 18.0
 """Height of one interval, of the workload's name above its intervals, and of a line of the legend."""
 MAX_NAME_WIDTH = 150.0  # Most width of a variant's name.
-MAX_FACTOR_BEYOND = 4.0  # An interval is cut this factor beyond the outermost ratio, with an arrow at the cut.
+MAX_FACTOR_BEYOND = (
+    4.0  # An interval is cut this factor beyond the outermost ratio, with an arrow at the cut.
+)
 SHAPES = ("circle", "square", "triangle", "diamond")
 _COLOURS = {
     "paper": ("#ffffff", "#0d1117"),
@@ -34,17 +38,28 @@ _COLOURS = {
     "line": ("#d1d9e0", "#3d444d"),
 }
 """Name to its colour on light and on dark paper."""
-_HUES = (("#0067a5", "#56b4e9"), ("#b34700", "#ff9b50"), ("#00705a", "#2cc295"), ("#8f3d78", "#e69ac9"))
+_HUES = (
+    ("#0067a5", "#56b4e9"),
+    ("#b34700", "#ff9b50"),
+    ("#00705a", "#2cc295"),
+    ("#8f3d78", "#e69ac9"),
+)
 
 
 def _style_sheet() -> str:
     """CSS of all figures. Of a colour such as `ink`, `.ink` fills and `.s-ink` draws a line."""
     rules_by_paper = []
     for paper in (0, 1):  # Light, dark.
-        rules = [f".fig .{name}{{fill:{_COLOURS[name][paper]}}}" for name in ("paper", "ink", "soft")]
-        rules += [f".fig .s-{name}{{stroke:{_COLOURS[name][paper]}}}" for name in ("ink", "soft", "line")]
+        rules = [
+            f".fig .{name}{{fill:{_COLOURS[name][paper]}}}" for name in ("paper", "ink", "soft")
+        ]
+        rules += [
+            f".fig .s-{name}{{stroke:{_COLOURS[name][paper]}}}" for name in ("ink", "soft", "line")
+        ]
         for number, hue in enumerate(_HUES):
-            rules.append(f".fig .h{number}{{fill:{hue[paper]}}}.fig .s-h{number}{{stroke:{hue[paper]}}}")
+            rules.append(
+                f".fig .h{number}{{fill:{hue[paper]}}}.fig .s-h{number}{{stroke:{hue[paper]}}}"
+            )
         rules_by_paper.append("".join(rules))
     light, dark = rules_by_paper
     text_rules = ".fig text{font:12px system-ui,-apple-system,'Segoe UI',sans-serif}"
@@ -95,7 +110,13 @@ def escaped_text(text: object) -> str:
 
 
 def text(
-    x: float, y: float, content: object, kind: str = "ink", *, anchor: str = "start", max_width: float = 0
+    x: float,
+    y: float,
+    content: object,
+    kind: str = "ink",
+    *,
+    anchor: str = "start",
+    max_width: float = 0,
 ) -> str:
     """One line of text at (x, y), of CSS class `kind`. Wider than `max_width`, it loses its middle (0: never)."""
     shown, title = one_line(content), ""
@@ -108,7 +129,9 @@ def text(
     return f'<text class="{kind}" x="{coord(x)}" y="{coord(y)}"{anchor_attribute}>{title}{escape(shown)}</text>'
 
 
-def line(x1: float, y1: float, x2: float, y2: float, kind: str = "line", *, width: float = 1) -> str:
+def line(
+    x1: float, y1: float, x2: float, y2: float, kind: str = "line", *, width: float = 1
+) -> str:
     """A straight line. `kind`: its colour, in `_COLOURS` or of `colour_class_of`."""
     ends = f'x1="{coord(x1)}" y1="{coord(y1)}" x2="{coord(x2)}" y2="{coord(y2)}"'
     return f'<line class="s-{kind}" {ends} stroke-width="{coord(width)}"/>'
@@ -136,7 +159,10 @@ def mark(x: float, y: float, variant_number: int) -> str:
 
 
 MAX_MARKS = 6
-_FINE_STEPS, _FINEST_STEPS = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0), (1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0)
+_FINE_STEPS, _FINEST_STEPS = (
+    (1.0, 1.5, 2.0, 3.0, 5.0, 7.0),
+    (1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0),
+)
 
 
 @dataclass(frozen=True)
@@ -178,7 +204,10 @@ def draw_ratios(verdicts: Sequence[Verdict], baseline: str) -> Figure | None:
     legend, legend_height = _draw_legend(variants)
     row_height, top = NAME_HEIGHT + INTERVAL_HEIGHT * len(variants) + 8, TOP + legend_height
     bottom = top + row_height * len(workloads)
-    ratios = [1.0, *(verdict.ratio for verdict in shown_verdicts)]  # The line at 1 is always in sight.
+    ratios = [
+        1.0,
+        *(verdict.ratio for verdict in shown_verdicts),
+    ]  # The line at 1 is always in sight.
     low, high = min(ratios) / MAX_FACTOR_BEYOND, max(ratios) * MAX_FACTOR_BEYOND
     ends = [min(max(end, low), high) for verdict in shown_verdicts for end in verdict.interval]
     low, high = min(*ratios, *ends) / 1.05, max(*ratios, *ends) * 1.05
@@ -197,7 +226,9 @@ def draw_ratios(verdicts: Sequence[Verdict], baseline: str) -> Figure | None:
         row_top = top + row_height * row_number
         name_width = min(LETTER_WIDTH * len(one_line(workload)), RIGHT - LEFT) + 6
         size = f'width="{coord(name_width)}" height="{coord(NAME_HEIGHT)}"'  # It hides lines behind the name.
-        parts.append(f'<rect class="paper" x="{coord(LEFT)}" y="{coord(row_top + 3)}" {size} rx="2"/>')
+        parts.append(
+            f'<rect class="paper" x="{coord(LEFT)}" y="{coord(row_top + 3)}" {size} rx="2"/>'
+        )
         parts.append(text(LEFT, row_top + NAME_HEIGHT, workload, max_width=RIGHT - LEFT))
         parts.append(line(12, row_top + row_height, RIGHT, row_top + row_height, "line", width=0.5))
         for variant_number, name in enumerate(variants):
@@ -207,13 +238,21 @@ def draw_ratios(verdicts: Sequence[Verdict], baseline: str) -> Figure | None:
                     parts += _draw_interval(verdict, variant_number, y, scale)
     hidden = len(all_workloads) - len(workloads)
     if hidden:
-        parts.append(text(12, bottom + 50, f"and {say.count(hidden, 'workload')} with higher ratios", "soft"))
+        parts.append(
+            text(12, bottom + 50, f"and {say.count(hidden, 'workload')} with higher ratios", "soft")
+        )
     sentences = []  # The figure in words.
     for name in variants:
-        texts = [f"{say.ratio(v.ratio, v.interval)} on {v.workload}" for v in by_ratio if v.variant == name]
+        texts = [
+            f"{say.ratio(v.ratio, v.interval)} on {v.workload}"
+            for v in by_ratio
+            if v.variant == name
+        ]
         range_text = f"from {texts[0]} to {texts[-1]}" if len(texts) > 1 else texts[0]
         sentences.append(f"{name}: {range_text}")
-    meaning = f"{baseline}'s time over the variant's, with 99 % intervals; above 1 the variant is faster"
+    meaning = (
+        f"{baseline}'s time over the variant's, with 99 % intervals; above 1 the variant is faster"
+    )
     title, height = f"Ratio by workload, against {baseline}", bottom + (60 if hidden else 46)
     paper = f'<rect class="paper" fill="#fff" width="{coord(WIDTH)}" height="{coord(height)}"/>'
     description = shortened(f"{meaning}. {'; '.join(sentences)}", MAX_TEXT)
@@ -242,6 +281,9 @@ def _draw_legend(variants: Sequence[str]) -> tuple[list[str], float]:
         name_width = min(LETTER_WIDTH * len(one_line(name)), MAX_NAME_WIDTH)
         if x > 12 and x + 17 + name_width > WIDTH - 12:
             x, y = 12.0, y + LEGEND_HEIGHT
-        parts += [mark(x + 6, y, variant_number), text(x + 17, y + 4, name, max_width=MAX_NAME_WIDTH)]
+        parts += [
+            mark(x + 6, y, variant_number),
+            text(x + 17, y + 4, name, max_width=MAX_NAME_WIDTH),
+        ]
         x += name_width + 40
     return parts, y - 42

@@ -7,7 +7,14 @@ from statistics import geometric_mean
 
 from loop.model.bisect import UNCOMMITTED, BisectAnswer, BisectOutput
 from loop.model.change import latest_target_attempts
-from loop.model.measurement import Check, Measurement, SpeedVerdict, VariantChecks, Verdict, is_vague
+from loop.model.measurement import (
+    Check,
+    Measurement,
+    SpeedVerdict,
+    VariantChecks,
+    Verdict,
+    is_vague,
+)
 from loop.model.output import MeasureOutput, VerifyOutput, outputs_of
 from loop.model.profile import Profile
 from loop.model.record import Finished
@@ -16,10 +23,19 @@ from loop.report import format as say
 from loop.report.markdown import drop_empty_columns
 from loop.report.sections import Line, Section
 
-SIMILAR_ERRORS_FACTOR = 4.0  # A dimension whose parts have errors within this factor explains nothing.
+SIMILAR_ERRORS_FACTOR = (
+    4.0  # A dimension whose parts have errors within this factor explains nothing.
+)
 MANY_FAILURES = 8  # Most failing workloads of a variant that are described one by one.
 CHECK_COLUMNS = (
-    *("Variant", ">Right", "Not right", ">Largest error", ">Allowed there", ">Plain implementation's"),
+    *(
+        "Variant",
+        ">Right",
+        "Not right",
+        ">Largest error",
+        ">Allowed there",
+        ">Plain implementation's",
+    ),
     *("Type", "Build"),
 )
 COMPARISON_NOTE = (
@@ -41,13 +57,17 @@ def correctness_sections(
     checked_variants += [output.control for output in outputs if output.control is not None]
     rows = list(dict.fromkeys(row for checks in checked_variants for row in _check_rows(checks)))
     table = drop_empty_columns(CHECK_COLUMNS, rows)
-    without_output = tuple(check for check in all_checks if check.status not in ("right", "wrong", "tampered"))
+    without_output = tuple(
+        check for check in all_checks if check.status not in ("right", "wrong", "tampered")
+    )
     note = f"{COMPARISON_NOTE} " if table else empty_note
     if table and without_output:
         tally = VariantChecks(variant="", build_id=None, checks=without_output).tally
         note += f"{len(without_output)} of {say.count(len(all_checks), 'check')} gave no output: {tally}."
     yield Section("Correctness", note=note, table=table, folded_column=2)
-    if failures := tuple(failure for checks in checked_variants for failure in _failure_lines(checks)):
+    if failures := tuple(
+        failure for checks in checked_variants for failure in _failure_lines(checks)
+    ):
         yield Section(note="Where it is wrong:", lines=failures)
 
 
@@ -62,7 +82,9 @@ def _check_rows(checks: VariantChecks) -> Iterator[tuple[str, ...]]:
         with_error = [check for check in of_type if check.max_error is not None]
         worst = max(with_error, key=lambda check: check.max_error or 0.0, default=None)
         plain_errors = [check.plain_max_error for check in of_type]
-        errors: list[float | None] = [worst.max_error, worst.allowed_error] if worst else [None, None]
+        errors: list[float | None] = (
+            [worst.max_error, worst.allowed_error] if worst else [None, None]
+        )
         errors.append(max((error for error in plain_errors if error is not None), default=None))
         error_cells = ["-" if error is None else f"{error:.1e}" for error in errors]
         right = f"{checks_of_type.count('right'):,} of {len(of_type):,}"
@@ -79,7 +101,9 @@ def _failure_lines(checks: VariantChecks) -> Iterator[Line]:
         places = [("first", check.first), ("worst", check.worst)]
         elements = [f"{word} at {place.text}" for word, place in places if place is not None]
         layout = "" if check.inputs == "contiguous" else f" with {check.inputs} inputs"
-        description = check.message if check.status == "wrong" else f"{check.status}: {check.message}"
+        description = (
+            check.message if check.status == "wrong" else f"{check.status}: {check.message}"
+        )
         if check.status == "wrong" and check.wrong and elements:
             description = f"{check.wrong:,} of {say.count(check.total, 'element')} wrong"
         line = f"`{checks.variant}` on {check.workload.name}{layout}: {description}"
@@ -96,13 +120,17 @@ def _error_map_lines(check: Check) -> Iterator[str]:
             continue
         errors, part_texts = list[tuple[float, str]](), list[str]()
         for part in parts:
-            error = math.inf if part.largest is None else part.largest  # None is NaN, which JSON lacks.
+            error = (
+                math.inf if part.largest is None else part.largest
+            )  # None is NaN, which JSON lacks.
             error_text = "nan" if error > 1e300 else f"{error:.2g}"
             if part.count:
                 errors.append((error, error_text))
             span = f"{part.first}" if part.first == part.last else f"{part.first}-{part.last}"
             part_texts.append(f"{span} {error_text if part.count else 'right'}")
-        is_alike = len(errors) == len(parts) and max(errors)[0] <= SIMILAR_ERRORS_FACTOR * min(errors)[0]
+        is_alike = (
+            len(errors) == len(parts) and max(errors)[0] <= SIMILAR_ERRORS_FACTOR * min(errors)[0]
+        )
         text = f"alike everywhere, up to {max(errors)[1]}" if is_alike else ", ".join(part_texts)
         yield f"largest error along {name}: {text}"
 
@@ -123,7 +151,9 @@ def describe_location(check: Check, signature: Signature) -> str:
         elif span.count == span.last - span.first + 1:
             partial.append(f"{label} {span.first} to {span.last} of {span.size}")
         else:
-            partial.append(f"{span.count} of {span.size} {indices} between {span.first} and {span.last}")
+            partial.append(
+                f"{span.count} of {span.size} {indices} between {span.first} and {span.last}"
+            )
     return ", ".join([*partial, *whole]) or "its one element"
 
 
@@ -144,11 +174,16 @@ def find_roof(profiles: Sequence[Profile]) -> Roof | None:
 
 
 def speed_sections(
-    verdicts: Sequence[Verdict], finished: Sequence[Finished], baseline: str, roof: Roof | None = None
+    verdicts: Sequence[Verdict],
+    finished: Sequence[Finished],
+    baseline: str,
+    roof: Roof | None = None,
 ) -> Iterator[Section]:
     """A table per variant that was timed and is right everywhere, a row per workload. `roof`:
     the device's peak rates; None: unknown."""
-    verdict_of = {(verdict.variant, verdict.workload): verdict for verdict in speed_verdicts(verdicts)}
+    verdict_of = {
+        (verdict.variant, verdict.workload): verdict for verdict in speed_verdicts(verdicts)
+    }
     outputs = outputs_of(latest_target_attempts(finished), MeasureOutput)
     # Variant to workload to the timing behind its verdict, else to the first.
     by_variant: dict[str, dict[str, Measurement]] = {}
@@ -175,7 +210,9 @@ def speed_sections(
             summary = f"inconclusive {workloads_text}"
         elif vague_count := sum(is_vague(verdict.interval) for verdict in variant_verdicts):
             summary = f"no mean {workloads_text}: too wide an interval on {vague_count}"
-        table = drop_empty_columns(heads, (_speed_row(timing, verdict, roof) for timing, verdict in pairs))
+        table = drop_empty_columns(
+            heads, (_speed_row(timing, verdict, roof) for timing, verdict in pairs)
+        )
         yield Section(title, note=f"`{variant}`: {summary}.", table=table)
         title = ""
     if by_variant:
@@ -197,8 +234,12 @@ def speed_verdicts(verdicts: Iterable[Verdict]) -> list[SpeedVerdict]:
     """Speed verdicts against the baseline, of variants that are neither incorrect nor invalid on any workload."""
     all_verdicts = list(verdicts)
     speeds = [verdict for verdict in all_verdicts if isinstance(verdict, SpeedVerdict)]
-    incorrect = {verdict.variant for verdict in all_verdicts if not isinstance(verdict, SpeedVerdict)}
-    return [speed for speed in speeds if speed.against == "baseline" and speed.variant not in incorrect]
+    incorrect = {
+        verdict.variant for verdict in all_verdicts if not isinstance(verdict, SpeedVerdict)
+    }
+    return [
+        speed for speed in speeds if speed.against == "baseline" and speed.variant not in incorrect
+    ]
 
 
 def mean_text(verdicts: Sequence[SpeedVerdict]) -> str:
@@ -271,7 +312,11 @@ def basis_lines(answer: BisectAnswer) -> Iterator[str]:
     observations = sum(len(probe.values) for probe in answer.probes)
     if answer.workloads and (observations or answer.checks):
         scope = say.count(len(answer.workloads), "workload")
-        scope += f" ({', '.join(answer.workloads)})" if len(answer.workloads) <= MOST_NAMED_WORKLOADS else ""
+        scope += (
+            f" ({', '.join(answer.workloads)})"
+            if len(answer.workloads) <= MOST_NAMED_WORKLOADS
+            else ""
+        )
         set_texts = []
         for names in (answer.sets, answer.left_out):
             set_texts.append(f"set{'s' if len(names) > 1 else ''} {', '.join(names)}")
@@ -298,12 +343,22 @@ def sections(finished: Sequence[Finished]) -> Iterator[Section]:
         lines = (*blamed_lines(answer), *basis_lines(answer))
         yield Section(title, note=f"{headline(answer)}.", lines=lines)
         rows = []
-        for commit, against in dict.fromkeys((probe.commit, probe.against) for probe in answer.probes):
-            probes = [probe for probe in answer.probes if (probe.commit, probe.against) == (commit, against)]
+        for commit, against in dict.fromkeys(
+            (probe.commit, probe.against) for probe in answer.probes
+        ):
+            probes = [
+                probe
+                for probe in answer.probes
+                if (probe.commit, probe.against) == (commit, against)
+            ]
             values = tuple(value for probe in probes for value in probe.values)
             all_probes = probes[-1].model_copy(update={"values": values})
-            rows.append((commit[:12], str(len(values)), all_probes.describe(output.metric or "latency")))
-        yield Section(table=drop_empty_columns(("Commit", ">Observations", "What came of it"), tuple(rows)))
+            rows.append(
+                (commit[:12], str(len(values)), all_probes.describe(output.metric or "latency"))
+            )
+        yield Section(
+            table=drop_empty_columns(("Commit", ">Observations", "What came of it"), tuple(rows))
+        )
         patch = answer.difference.splitlines()
         omission = (f"... {len(patch) - MOST_LINES} more lines",) if len(patch) > MOST_LINES else ()
         if patch:

@@ -65,7 +65,11 @@ def gain_text(kept: KeptChange) -> str:
 def usd(value: float) -> str:
     """`$1.28`; amounts under a dollar keep two significant digits."""
     sign, amount = ("-" if value < 0 else ""), abs(value)
-    return f"{sign}${amount:,.2f}" if amount >= 0.995 or amount == 0 else f"{sign}${significant(amount, 2)}"
+    return (
+        f"{sign}${amount:,.2f}"
+        if amount >= 0.995 or amount == 0
+        else f"{sign}${significant(amount, 2)}"
+    )
 
 
 def billed_usd(value: float) -> str:
@@ -107,7 +111,9 @@ def cost_and_return(bill: Bill, duration_s: float) -> str:
     sums: defaultdict[tuple[str, str], float] = defaultdict(float)
     for charge in bill.charges:
         sums[charge.resource, charge.basis] += charge.usd
-    parts = [f"{RESOURCE_NAMES[name]} {usd(amount)} {basis}" for (name, basis), amount in sums.items()]
+    parts = [
+        f"{RESOURCE_NAMES[name]} {usd(amount)} {basis}" for (name, basis), amount in sums.items()
+    ]
     billed_text = f"{usd(bill.usd)} ({', '.join(parts)})" if parts else "nothing was billed"
     has_ai_tokens = bill.ai is not None and bool(bill.ai.models)
     used_resources = ("gpu", "ai") if has_ai_tokens else ("gpu",)

@@ -74,7 +74,9 @@ def render_body(markdown: str, figures: Sequence[Figure]) -> dict[str, str]:
         is_image = is_paragraph and [piece.type for piece in pieces] == ["image"]
         figure = by_path.get(str(pieces[0].attrs["src"])) if is_image else None
         is_title = token.type == "heading_open" and token.tag == "h1" and not title
-        is_verdict = is_paragraph and not figure and not verdict and not anchors and token.level == 0
+        is_verdict = (
+            is_paragraph and not figure and not verdict and not anchors and token.level == 0
+        )
         if is_title or is_verdict or figure:
             position += 3  # A heading, and a paragraph, is three tokens: open, content and close.
             title = READER.renderInline(content.content) if is_title else title
@@ -82,7 +84,9 @@ def render_body(markdown: str, figures: Sequence[Figure]) -> dict[str, str]:
             if figure:  # Screen readers read its title.
                 label = escape(figure.title, quote=True)
                 group = f'<div class="scroll" role="group" tabindex="0" aria-label="{label}">{figure.html}</div>'
-                body_tokens.append(Token("html_block", "", 0, content=f"<figure>{group}</figure>\n"))
+                body_tokens.append(
+                    Token("html_block", "", 0, content=f"<figure>{group}</figure>\n")
+                )
             continue
         position += 1
         html = ""  # In place of the token.
@@ -138,7 +142,9 @@ def _mark_cell(token: Token, cell: Token, heads: list[str], column: int) -> None
         colour, word = colour_class(cell.content), re.match("[a-z]+", cell.content)
         if column and colour and word and pieces[0].type == "text":
             pieces[0].content = pieces[0].content.removeprefix(word[0])
-            pieces.insert(0, Token("html_inline", "", 0, content=f'<span class="{colour}">{word[0]}</span>'))
+            pieces.insert(
+                0, Token("html_inline", "", 0, content=f'<span class="{colour}">{word[0]}</span>')
+            )
         cell.children = [Token("html_inline", "", 0, content="<span>"), *pieces]
 
 
@@ -148,7 +154,10 @@ def render_page(templates: Path, markdown: str, figures: Sequence[Figure], statu
     script = (templates / "report.js").read_text()
     safe_values = {**render_body(markdown, figures), "style": style, "script": script}
     # The page allows only this style and this script, by their hashes, and loads nothing.
-    digests = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (style, script)]
+    digests = [
+        base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        for text in (style, script)
+    ]
     sources = f"style-src 'sha256-{digests[0]}'; script-src 'sha256-{digests[1]}'"
     policy = f"default-src 'none'; {sources}; base-uri 'none'; form-action 'none'"
     template = _jinja(templates).get_template("report.html.j2")

@@ -81,13 +81,17 @@ def escape_prose(text: object) -> str:
 
 def escape_paragraph(text: object) -> str:
     """Like `escape_prose`, for text at the begin of a line: no heading, list or quotation."""
-    return _BLOCK.sub(lambda mark: f"{mark[0]}\\" if mark[0].isdigit() else f"\\{mark[0]}", escape_prose(text))
+    return _BLOCK.sub(
+        lambda mark: f"{mark[0]}\\" if mark[0].isdigit() else f"\\{mark[0]}", escape_prose(text)
+    )
 
 
 def inline_code(text: object) -> str:
     """Text as inline code; new lines become spaces."""
     line = one_line(text)
-    fence = "`" * (1 + max(map(len, re.findall("`+", line)), default=0))  # Longer than any in the code.
+    fence = "`" * (
+        1 + max(map(len, re.findall("`+", line)), default=0)
+    )  # Longer than any in the code.
     space = " " if line.startswith("`") or line.endswith("`") else ""
     return f"{fence}{space}{line}{space}{fence}" if line else "``"
 
@@ -97,7 +101,10 @@ def fenced_block(lines: Sequence[str], language: str = "sh", max_lines: int | No
     visible_lines = list(lines)
     hidden_count = 0 if max_lines is None else len(lines) - max_lines
     if hidden_count > 0:
-        visible_lines = [f"... {hidden_count} lines before these are left out", *lines[hidden_count:]]
+        visible_lines = [
+            f"... {hidden_count} lines before these are left out",
+            *lines[hidden_count:],
+        ]
     text = "\n".join(plain_text(line)[:MAX_LINE] for line in visible_lines)
     fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
     return f"{fence}{language}\n{text}\n{fence}"
@@ -121,7 +128,9 @@ class Table:
 
     def markdown(self, max_rows: int | None = None, max_characters: int | None = None) -> str:
         """The table in Markdown; rows beyond `max_rows` are counted below it. `max_characters`: of a cell."""
-        columns: list[list[str]] = []  # Each with its title, a rule, and its cells, all of one width.
+        columns: list[
+            list[str]
+        ] = []  # Each with its title, a rule, and its cells, all of one width.
         for number, (head, title) in enumerate(zip(self.heads, self.titles, strict=True)):
             texts = [title, *(row[number] for row in self.rows[:max_rows])]
             if max_characters is not None:
@@ -129,7 +138,9 @@ class Table:
             cells = [escape_literal(text) for text in texts]
             width = max([3, *(len(cell) for cell in cells if len(cell) <= MAX_PADDED)])
             dashes, pad = "-" * (width + 1), str.rjust if head.startswith(">") else str.ljust
-            rule = f"{dashes}:" if head.startswith(">") else f":{dashes}"  # The colon tells Markdown the side.
+            rule = (
+                f"{dashes}:" if head.startswith(">") else f":{dashes}"
+            )  # The colon tells Markdown the side.
             first, *body = [f" {pad(cell, width)} " for cell in cells]
             columns.append([first, rule, *body])
         lines = [f"|{'|'.join(cells)}|" for cells in zip(*columns, strict=True)]
@@ -145,8 +156,12 @@ def drop_empty_columns(heads: Sequence[str], rows: Iterable[tuple[str, ...]]) ->
     if not all_rows:
         return None
     columns = [0]
-    columns += [n for n in range(1, len(heads)) if any(row[n] not in EMPTY_CELLS for row in all_rows)]
-    return Table(tuple(heads[n] for n in columns), tuple(tuple(row[n] for n in columns) for row in all_rows))
+    columns += [
+        n for n in range(1, len(heads)) if any(row[n] not in EMPTY_CELLS for row in all_rows)
+    ]
+    return Table(
+        tuple(heads[n] for n in columns), tuple(tuple(row[n] for n in columns) for row in all_rows)
+    )
 
 
 def image(title: str, description: str, path: str) -> str:

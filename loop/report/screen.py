@@ -46,7 +46,9 @@ _COMMAND_AT_END = re.compile(r"(?<=: )(?:loop|pip|git|cd|export) \S.*$")
 """A command at the end of a line. It is never folded, so that users can copy it."""
 TREE_PREFIX = " │├└─"  # Characters before a line's text: spaces and tree branches.
 _NO_BREAK = "\x00"  # Replaces the spaces of a command while its line is folded.
-MESSAGES_VARIABLE = "LOOP_TALK"  # A parent `loop` stores this command's messages, also with `--json`.
+MESSAGES_VARIABLE = (
+    "LOOP_TALK"  # A parent `loop` stores this command's messages, also with `--json`.
+)
 NO_READER_ERRORS = (errno.EPIPE, errno.EIO, errno.ENXIO, errno.EBADF)
 """Errors of a write without a reader: the pipe's reader has ended or the terminal is closed."""
 
@@ -68,11 +70,21 @@ def write_and_flush(stream: IO[str], text: str) -> None:
 def open_streams() -> None:
     """Open /dev/null for closed standard streams: the next file would become one. UsageError for stdout."""
     is_stdout_closed = sys.stdout is None
-    for name in ("stdin", "stdout", "stderr"):  # In this order, each open returns the lowest free descriptor.
+    for name in (
+        "stdin",
+        "stdout",
+        "stderr",
+    ):  # In this order, each open returns the lowest free descriptor.
         if getattr(sys, name) is None:
-            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), "r" if name == "stdin" else "w"))
+            setattr(
+                sys,
+                name,
+                os.fdopen(os.open(os.devnull, os.O_RDWR), "r" if name == "stdin" else "w"),
+            )
     if is_stdout_closed:
-        raise UsageError("stdout is closed: what you ask for cannot be written", "name a place: `> FILE`")
+        raise UsageError(
+            "stdout is closed: what you ask for cannot be written", "name a place: `> FILE`"
+        )
 
 
 def terminal_columns(stream: IO[str]) -> int:
@@ -83,12 +95,20 @@ def terminal_columns(stream: IO[str]) -> int:
 class Screen:
     """Output to the user: results on `out` (stdout), messages on `err` (stderr)."""
 
-    def __init__(self, out: IO[str] | None = None, err: IO[str] | None = None, *, is_quiet: bool = False) -> None:
+    def __init__(
+        self, out: IO[str] | None = None, err: IO[str] | None = None, *, is_quiet: bool = False
+    ) -> None:
         self.out, self.err = out or sys.stdout, err or sys.stderr
-        is_plain = os.environ.get("NO_COLOR") or os.environ.get("CI") or os.environ.get("TERM") in ("dumb", None)
+        is_plain = (
+            os.environ.get("NO_COLOR")
+            or os.environ.get("CI")
+            or os.environ.get("TERM") in ("dumb", None)
+        )
         is_lively = self.err.isatty() and not is_plain
         self.may_animate = is_lively and not is_quiet
-        forced = os.environ.get("FORCE_COLOR", "") not in ("", "0") and not os.environ.get("NO_COLOR")
+        forced = os.environ.get("FORCE_COLOR", "") not in ("", "0") and not os.environ.get(
+            "NO_COLOR"
+        )
         self.has_colours = forced or is_lively
         """Whether to colour words: on a terminal, or with FORCE_COLOR. NO_COLOR overrides both."""
         self.is_quiet = is_quiet  # Print only errors: for `--json` without a terminal.
@@ -131,16 +151,25 @@ class Screen:
         """Replace the progress line on a terminal; do nothing elsewhere."""
         if self.may_animate:
             line, columns = " ".join(remove_escapes(text).split()), terminal_columns(self.err) - 1
-            write_and_flush(self.err, CLEAR_LINE + (line if len(line) <= columns else f"{line[: columns - 3]}..."))
+            write_and_flush(
+                self.err,
+                CLEAR_LINE + (line if len(line) <= columns else f"{line[: columns - 3]}..."),
+            )
 
     def fail(self, error: LoopError) -> None:
         """Print an error and its hint to stderr."""
         hint = f"\n  next: {error.hint}" if error.hint else ""
         self._print_message(f"error: {error.message}{hint}", "error", COLOURS["bad"]["terminal"])
 
-    def table(self, heads: Sequence[str], rows: Iterable[Sequence[Any]], *, folded_column: int = -1) -> None:
+    def table(
+        self, heads: Sequence[str], rows: Iterable[Sequence[Any]], *, folded_column: int = -1
+    ) -> None:
         """Print a table to stdout. Column `folded_column` (default: the last) is folded to fit the terminal."""
-        self.data("\n".join(table_lines(heads, rows, terminal_columns(self.out), folded_column=folded_column)))
+        self.data(
+            "\n".join(
+                table_lines(heads, rows, terminal_columns(self.out), folded_column=folded_column)
+            )
+        )
 
     def confirm(self, question: str) -> bool:
         """Ask a yes/no question on stderr; no is the default, and the answer without a terminal."""
@@ -159,7 +188,11 @@ def fold(text: str, columns: int) -> str:
         indent = " " * (len(line) - len(line.lstrip(TREE_PREFIX)) + 2)
         unbreakable = _COMMAND_AT_END.sub(lambda command: command[0].replace(" ", _NO_BREAK), line)
         folded += textwrap.wrap(
-            unbreakable, columns, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False
+            unbreakable,
+            columns,
+            subsequent_indent=indent,
+            break_on_hyphens=False,
+            break_long_words=False,
         ) or [""]
     return "\n".join(folded).replace(_NO_BREAK, " ")
 
@@ -172,7 +205,9 @@ def table_lines(
     import textwrap
 
     folded_column %= len(heads)
-    table = [[remove_escapes(str(cell)).replace("\n", " ") for cell in row] for row in (heads, *rows)]
+    table = [
+        [remove_escapes(str(cell)).replace("\n", " ") for cell in row] for row in (heads, *rows)
+    ]
     widths, min_widths = list[int](), list[int]()
     for number, cells in enumerate(zip(*table, strict=True)):
         longest_word = max((len(word) for cell in cells for word in cell.split()), default=0)

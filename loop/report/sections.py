@@ -7,7 +7,9 @@ from typing import Any
 from loop.report.markdown import Table, escape_paragraph, escape_prose, fenced_block, shortened
 from loop.report.screen import Screen, fold, terminal_columns
 
-Line = str | tuple[str, ...]  # A sentence; or a tuple: the first, with the others indented below it.
+Line = (
+    str | tuple[str, ...]
+)  # A sentence; or a tuple: the first, with the others indented below it.
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,9 @@ def sections_as_markdown(sections: Iterable[Section], limit: SizeLimit) -> str:
             max_lines = limit.code_lines if section.language == "text" else None
             texts.append(fenced_block(section.code, section.language, max_lines))
     if len(filled) > limit.rows:
-        texts.append(f"And {len(filled) - limit.rows} more parts, which are in the records of the session.")
+        texts.append(
+            f"And {len(filled) - limit.rows} more parts, which are in the records of the session."
+        )
     return "\n\n".join(texts)
 
 
@@ -67,7 +71,9 @@ def _bullet_list(lines: Sequence[Line], limit: SizeLimit) -> str:
     """A list in Markdown, at most `limit.rows` long."""
     shown = list(lines[: limit.rows])
     if len(shown) < len(lines):
-        shown.append(f"And {len(lines) - len(shown)} more, which are in the records of the session.")
+        shown.append(
+            f"And {len(lines) - len(shown)} more, which are in the records of the session."
+        )
     bullets = []
     for indent, text in _indented_sentences(shown):
         bullets.append(f"{indent}- {escape_paragraph(shortened(text, limit.characters))}")

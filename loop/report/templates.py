@@ -34,7 +34,9 @@ def markdown_environment(templates: Path) -> Environment:
         templates,
         autoescape=False,
         finalize=lambda value: (  # A value without a filter is prose; a space at either end stays.
-            value if isinstance(value, Markdown) else Markdown(keep_outer_spaces(str(value), escape_prose))
+            value
+            if isinstance(value, Markdown)
+            else Markdown(keep_outer_spaces(str(value), escape_prose))
         ),
     )
     filters: dict[str, Callable[..., str]] = {
@@ -47,5 +49,7 @@ def markdown_environment(templates: Path) -> Environment:
         "figure": lambda figure: markdown.image(figure.title, figure.description, figure.path),
     }
     for name, filter_ in filters.items():  # Their results are Markdown: not escaped again.
-        env.filters[name] = lambda *texts, filter_=filter_, **options: Markdown(filter_(*texts, **options))
+        env.filters[name] = lambda *texts, filter_=filter_, **options: Markdown(
+            filter_(*texts, **options)
+        )
     return env

@@ -18,13 +18,30 @@ from typing import Any
 
 from loop import __version__
 from loop.base.documents import file_error, sums
-from loop.base.errors import LoopError, MachineFailure, UsageError, WorkFailed, remark_once, remove_escapes
+from loop.base.errors import (
+    LoopError,
+    MachineFailure,
+    UsageError,
+    WorkFailed,
+    remark_once,
+    remove_escapes,
+)
 from loop.model.bisect import Candidate
 from loop.model.record import Revision
 
 FIXED_SETTINGS = (
-    *("core.hooksPath=/dev/null", "core.fsmonitor=false", "commit.gpgsign=false", "tag.gpgsign=false"),
-    *("log.showSignature=false", "merge.verifySignatures=false", "protocol.ext.allow=never", "gc.auto=0"),
+    *(
+        "core.hooksPath=/dev/null",
+        "core.fsmonitor=false",
+        "commit.gpgsign=false",
+        "tag.gpgsign=false",
+    ),
+    *(
+        "log.showSignature=false",
+        "merge.verifySignatures=false",
+        "protocol.ext.allow=never",
+        "gc.auto=0",
+    ),
     *("maintenance.auto=false", "advice.detachedHead=false", "submodule.recurse=false"),
     *("i18n.logOutputEncoding=UTF-8", "i18n.commitEncoding=UTF-8"),
 )
@@ -42,7 +59,14 @@ OFFLINE = {"GIT_ALLOW_PROTOCOL": "file", "GIT_NO_LAZY_FETCH": "1", "GIT_TERMINAL
 """Forbids network access and lazy fetches."""
 
 REPOSITORY_VARIABLES = (
-    *("GIT_DIR", "GIT_WORK_TREE", "GIT_IMPLICIT_WORK_TREE", "GIT_COMMON_DIR", "GIT_INDEX_FILE", "GIT_NAMESPACE"),
+    *(
+        "GIT_DIR",
+        "GIT_WORK_TREE",
+        "GIT_IMPLICIT_WORK_TREE",
+        "GIT_COMMON_DIR",
+        "GIT_INDEX_FILE",
+        "GIT_NAMESPACE",
+    ),
     *("GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_PREFIX", "GIT_GRAFT_FILE"),
     *("GIT_SHALLOW_FILE", "GIT_INTERNAL_SUPER_PREFIX"),
 )
@@ -55,7 +79,9 @@ def git(folder: Path, *arguments: str, **options: Any) -> str:
     return git_bytes(folder, *arguments, **options).decode(errors="surrogateescape")
 
 
-def git_bytes(folder: Path, *arguments: str, stdin: str = "", variables: Mapping[str, str] | None = None) -> bytes:
+def git_bytes(
+    folder: Path, *arguments: str, stdin: str = "", variables: Mapping[str, str] | None = None
+) -> bytes:
     """Run git in `folder` and return its output. Raises WorkFailed with git's message on failure. `stdin`: text
     for its input. `variables`: added to its environment. Removes REPOSITORY_VARIABLES from this process's."""
     for name in REPOSITORY_VARIABLES:
@@ -63,17 +89,30 @@ def git_bytes(folder: Path, *arguments: str, stdin: str = "", variables: Mapping
     try:
         from git import Git, GitError
     except ImportError as error:  # GitPython raises it when there is no git program.
-        raise WorkFailed("there is no git program", hint="install git (`apt-get install git`)") from error
+        raise WorkFailed(
+            "there is no git program", hint="install git (`apt-get install git`)"
+        ) from error
     command = ["git", *(word for setting in FIXED_SETTINGS for word in ("-c", setting)), *arguments]
     env = ENVIRONMENT | dict(variables or {})
     with tempfile.TemporaryFile() as source:
         try:
-            source.write(stdin.encode(errors="surrogateescape"))  # A file's name may be no UTF-8 text.
+            source.write(
+                stdin.encode(errors="surrogateescape")
+            )  # A file's name may be no UTF-8 text.
             source.seek(0)
             options: dict[str, Any] = {"stdout_as_string": False, "strip_newline_in_stdout": False}
             return bytes(Git(folder).execute(command, env=env, istream=source, **options))
-        except (GitError, OSError, ValueError) as error:  # ValueError: NUL, or half of a pair, in an argument.
-            git_text = str(getattr(error, "stderr", "")).strip().removeprefix("stderr: '").removesuffix("'")
+        except (
+            GitError,
+            OSError,
+            ValueError,
+        ) as error:  # ValueError: NUL, or half of a pair, in an argument.
+            git_text = (
+                str(getattr(error, "stderr", ""))
+                .strip()
+                .removeprefix("stderr: '")
+                .removesuffix("'")
+            )
             hint = "if an object is damaged: `git fsck` names it, a new clone has it; then repeat the command"
             message = f"git {arguments[0]} in {folder}: {git_text or error}"
             raise WorkFailed(message, hint if git_text else None) from error
@@ -121,7 +160,9 @@ def read_revision(folder: Path) -> Revision:
         return Revision(commit=None, dirty=True)
     try:
         rows = git(top, "status", "--porcelain", "--untracked-files=no", "--", NO_SESSIONS)
-        rows += git(folder, "status", "--porcelain", "--untracked-files=normal", "--", ".", NO_SESSIONS)
+        rows += git(
+            folder, "status", "--porcelain", "--untracked-files=normal", "--", ".", NO_SESSIONS
+        )
     except LoopError:
         return Revision(commit=None)
     changed = tuple(dict.fromkeys(row[3:] for row in rows.splitlines()))
@@ -141,14 +182,27 @@ def add_new_files(revision: Revision, folder: Path, files_read: Iterable[Path]) 
     new_files = list[str]()
     for parent, names in names_by_folder.items():
         try:
-            rows = git(parent, "--literal-pathspecs", "ls-files", "-o", "--exclude-standard", "-z", "--", *names)
+            rows = git(
+                parent,
+                "--literal-pathspecs",
+                "ls-files",
+                "-o",
+                "--exclude-standard",
+                "-z",
+                "--",
+                *names,
+            )
         except LoopError:
             return revision
-        new_files += [os.path.relpath(parent / name, top.resolve()) for name in rows.split("\0") if name]
+        new_files += [
+            os.path.relpath(parent / name, top.resolve()) for name in rows.split("\0") if name
+        ]
     unnamed = [os.fsencode(name) for name in new_files if not name.startswith(revision.changed)]
     new_names = [plain_line(name.decode(errors="replace")) for name in unnamed]
     changed = (*revision.changed, *new_names)[:MAX_CHANGED]
-    return revision.model_copy(update={"dirty": revision.dirty or bool(new_names), "changed": changed})
+    return revision.model_copy(
+        update={"dirty": revision.dirty or bool(new_names), "changed": changed}
+    )
 
 
 def export_commit(folder: Path, commit: str, into: Path) -> Path:
@@ -186,7 +240,9 @@ def is_revertible(folder: Path, commit: str) -> bool:
     """Whether `git revert` could undo a commit without a conflict."""
     top = root_of(folder) or folder
     try:
-        change = git(top, "diff", "--no-ext-diff", "--no-textconv", "--no-renames", f"{commit}^", commit)
+        change = git(
+            top, "diff", "--no-ext-diff", "--no-textconv", "--no-renames", f"{commit}^", commit
+        )
         git_bytes(top, "apply", "--check", "--index", "--reverse", "-", stdin=change)
     except LoopError:
         return False
@@ -225,10 +281,14 @@ def first_parent_commits(folder: Path, good: str, bad: str) -> list[Candidate]:
     good_commit, bad_commit = resolve_revision(folder, good), resolve_revision(folder, bad)
     good_short, bad_short = good_commit[:SHORT_HASH], bad_commit[:SHORT_HASH]
     if good_commit == bad_commit:
-        raise UsageError(f"good and bad are the same commit, {good_short}", hint="name two that differ")
+        raise UsageError(
+            f"good and bad are the same commit, {good_short}", hint="name two that differ"
+        )
     if is_ancestor(folder, bad_commit, good_commit):
         hint = f"--good {bad} --bad {good}, if it was the other way round"
-        raise UsageError(f"bad ({bad_short}) is older than good ({good_short}): they are swapped", hint)
+        raise UsageError(
+            f"bad ({bad_short}) is older than good ({good_short}): they are swapped", hint
+        )
     if not is_ancestor(folder, good_commit, bad_commit):
         try:
             base = git(folder, "merge-base", good_commit, bad_commit).strip()[:SHORT_HASH]
@@ -238,7 +298,9 @@ def first_parent_commits(folder: Path, good: str, bad: str) -> list[Candidate]:
         if git(folder, "rev-parse", "--is-shallow-repository").strip() == "true":
             hint = SHALLOW_HINT
         raise UsageError(f"{good_short} is no ancestor of {bad_short}", hint)
-    descendants = set(git(folder, "rev-list", "--ancestry-path", f"{good_commit}..{bad_commit}").split())
+    descendants = set(
+        git(folder, "rev-list", "--ancestry-path", f"{good_commit}..{bad_commit}").split()
+    )
     commits = _read_log(folder, "--first-parent", f"{good_commit}..{bad_commit}")
     return [commit for commit in commits if commit.commit in descendants]
 
@@ -284,7 +346,18 @@ def plain_line(text: str) -> str:
     return " ".join(remove_escapes(text).split())
 
 
-GIT_ENTRIES = ("HEAD", "packed-refs", "index", "shallow", "info", "logs", "lfs", "objects", "refs", "reftable")
+GIT_ENTRIES = (
+    "HEAD",
+    "packed-refs",
+    "index",
+    "shallow",
+    "info",
+    "logs",
+    "lfs",
+    "objects",
+    "refs",
+    "reftable",
+)
 """Entries of `.git` to send: no hooks, no submodule repositories, no configuration file."""
 SENT_SETTINGS = re.compile(
     r"core\.(repositoryformatversion|filemode|bare|symlinks|ignorecase|autocrlf|eol|safecrlf|precomposeunicode)"
@@ -325,7 +398,9 @@ def git_config_to_send(root: Path) -> str:
     for name, _, value in (row.partition("\n") for row in listed):
         section, _, subsection_and_key = name.partition(".")
         subsection, _, key = subsection_and_key.rpartition(".")
-        escaped = [re.sub(r'[\\"]', r"\\\g<0>", text).replace("\n", "\\n") for text in (subsection, value)]
+        escaped = [
+            re.sub(r'[\\"]', r"\\\g<0>", text).replace("\n", "\\n") for text in (subsection, value)
+        ]
         if SENT_SETTINGS.fullmatch(name):
             head = f'{section} "{escaped[0]}"' if subsection else section
             lines.append(f'[{head}]\n\t{key} = "{escaped[1]}"\n')
@@ -349,7 +424,11 @@ def _work_tree_files(root: Path) -> Iterator[str]:
 def fetch_session_branches(root: Path, bundle: Path) -> tuple[str, ...]:
     """Fetch the session branches from a git bundle; return the names of new and changed ones. The
     user's branches stay unchanged. Raises WorkFailed for a damaged bundle or a diverged branch."""
-    list_branches = ("for-each-ref", "--format=%(refname:short) %(objectname)", SESSION_BRANCHES[:-2])
+    list_branches = (
+        "for-each-ref",
+        "--format=%(refname:short) %(objectname)",
+        SESSION_BRANCHES[:-2],
+    )
     old_lines = set(git(root, *list_branches).splitlines())  # Name of a branch, and its commit.
     options = ("--quiet", "--no-tags", "--no-write-fetch-head")
     arguments = ("fetch", *options, "--", str(bundle), f"{SESSION_BRANCHES}:{SESSION_BRANCHES}")
@@ -383,12 +462,18 @@ def fill_submodules(checkout: Path, root: Path) -> None:
         return
     git_folder = _common_git_folder(checkout)
     for path, commit in commit_by_path.items():
-        submodule, in_checkout, git_copy = root / path, checkout / path, git_folder / "modules" / path
+        submodule, in_checkout, git_copy = (
+            root / path,
+            checkout / path,
+            git_folder / "modules" / path,
+        )
         sources = [in_checkout] if (in_checkout / ".git").exists() else []
         sources += [git_copy] if (git_copy / "HEAD").exists() else []
         if not sources:
             continue
-        source = next((source for source in sources if _check_out_submodule(source, submodule, commit)), None)
+        source = next(
+            (source for source in sources if _check_out_submodule(source, submodule, commit)), None
+        )
         if source is None:
             message = f"its submodule {path} is at {commit[:12]}, which is not in {sources[0]}"
             raise MissingSubmodule(message, hint=f"git -C {sources[0]} fetch origin {commit}")
@@ -401,7 +486,15 @@ def _check_out_submodule(source: Path, submodule: Path, commit: str) -> bool:
     for _ in range(2):
         try:
             if not (submodule / ".git").exists():
-                git(submodule.parent, "clone", "--quiet", "--shared", "--no-checkout", str(source), str(submodule))
+                git(
+                    submodule.parent,
+                    "clone",
+                    "--quiet",
+                    "--shared",
+                    "--no-checkout",
+                    str(source),
+                    str(submodule),
+                )
             git(submodule, "checkout", "--quiet", "--detach", "--force", commit)
             return True
         except LoopError:
@@ -410,7 +503,14 @@ def _check_out_submodule(source: Path, submodule: Path, commit: str) -> bool:
     return False
 
 
-PATCH_OPTIONS = ("--binary", "--no-ext-diff", "--no-textconv", "--no-color", "--src-prefix=a/", "--dst-prefix=b/")
+PATCH_OPTIONS = (
+    "--binary",
+    "--no-ext-diff",
+    "--no-textconv",
+    "--no-color",
+    "--src-prefix=a/",
+    "--dst-prefix=b/",
+)
 """Diff options for a patch that `git apply` accepts, independent of the user's settings."""
 EDIT_PATHS = ("--", ".", ":(exclude,glob)**/__pycache__/**", ":(exclude,glob)**/sessions/**")
 """Paths that count as edits: all files that git does not ignore, without `__pycache__` and `sessions`."""
@@ -440,9 +540,14 @@ class Worktree:
         """Path (from the target's folder) of each file that differs from `head`, to lines added
         plus removed. Includes new files; excludes ignored files. Raises LoopError in an incomplete worktree."""
         self._require_own_worktree()
-        git(self.root, "add", "--all", "--intent-to-add", *EDIT_PATHS)  # So that `diff` shows new files.
+        git(
+            self.root, "add", "--all", "--intent-to-add", *EDIT_PATHS
+        )  # So that `diff` shows new files.
         text = git(self.root, "diff", "--numstat", "--no-renames", "-z", "HEAD", *EDIT_PATHS)
-        return {os.path.relpath(self.root / name, self.target): n for name, n in parse_numstat(text).items()}
+        return {
+            os.path.relpath(self.root / name, self.target): n
+            for name, n in parse_numstat(text).items()
+        }
 
     def patch(self, base: str = "HEAD") -> bytes:
         """The patch from commit `base` to the current files, for `git apply` at the top folder."""
@@ -465,13 +570,20 @@ class Worktree:
         lacks, the branch is called `name-2`, `name-3` and so on. Raises WorkFailed after 99."""
         for branch in (name, *(f"{name}-{number}" for number in range(2, 100))):
             try:
-                branch_tip = git(self.root, "rev-parse", "--verify", "--quiet", f"refs/heads/{branch}").strip()
+                branch_tip = git(
+                    self.root, "rev-parse", "--verify", "--quiet", f"refs/heads/{branch}"
+                ).strip()
             except LoopError:
                 branch_tip = ""
-            if not branch_tip or git(self.root, "rev-list", "--count", branch_tip, "^HEAD").strip() == "0":
+            if (
+                not branch_tip
+                or git(self.root, "rev-list", "--count", branch_tip, "^HEAD").strip() == "0"
+            ):
                 git(self.root, "branch", "--force", branch, "HEAD")
                 return branch
-        raise WorkFailed(f"there are too many branches {name}-...", hint="git branch --list 'loop/*'")
+        raise WorkFailed(
+            f"there are too many branches {name}-...", hint="git branch --list 'loop/*'"
+        )
 
     def committed_files(self) -> set[str]:
         """Files in the commit `head`, as paths from the target's folder."""
@@ -482,7 +594,9 @@ class Worktree:
         """Raises LoopError if git would change a folder other than this worktree."""
         top = root_of(self.root)
         if top is None or top.resolve() != self.root.resolve():
-            raise LoopError(f"{self.root} is no worktree of loop's: git works on {top} there", exit_code=3)
+            raise LoopError(
+                f"{self.root} is no worktree of loop's: git works on {top} there", exit_code=3
+            )
 
     def check_out(self, commit: str) -> None:
         """Check out a commit with its submodules. Ignored files, such as build objects, stay.
@@ -500,13 +614,21 @@ class Worktree:
         """A sentence on sources in the user's folder of the target that git ignores; empty if there is none."""
         options = ("--others", "--ignored", "--exclude-standard", "-z")
         folder = self.repository and self.repository / self.target.relative_to(self.root)
-        names = git(folder, "ls-files", *options).split("\0") if folder is not None and folder.is_dir() else []
-        sources = ", ".join(name for name in names if name.endswith((".h", ".hpp", ".inc", ".cuh", ".py")))
+        names = (
+            git(folder, "ls-files", *options).split("\0")
+            if folder is not None and folder.is_dir()
+            else []
+        )
+        sources = ", ".join(
+            name for name in names if name.endswith((".h", ".hpp", ".inc", ".cuh", ".py"))
+        )
         return f"no commit has {sources}, which git ignores" if sources else ""
 
     def describe_empty_submodules(self) -> str:
         """A sentence that names empty submodules and the command that fills them; empty if none is."""
-        submodules = object_hashes(self.root, "HEAD", SUBMODULE_MODE) if self.repository is not None else {}
+        submodules = (
+            object_hashes(self.root, "HEAD", SUBMODULE_MODE) if self.repository is not None else {}
+        )
         empty = [path for path in submodules if not (self.root / path / ".git").exists()]
         names = ", ".join(empty)
         subject = f"submodules {names} are" if len(empty) > 1 else f"submodule {names} is"
@@ -568,7 +690,9 @@ def make_from_checkout(target: Path, root: Path) -> Worktree:
         return tree
     unmerged = git(repository, "diff", "--name-only", "--diff-filter=U").splitlines()
     if unmerged:
-        raise UsageError(f"{repository / unmerged[0]} is in conflict", "finish the merge, or `git merge --abort`")
+        raise UsageError(
+            f"{repository / unmerged[0]} is in conflict", "finish the merge, or `git merge --abort`"
+        )
     tree = make_at_commit(target, root, "HEAD")
     with tempfile.TemporaryDirectory() as folder:
         patch = Path(folder) / "patch"
@@ -579,7 +703,9 @@ def make_from_checkout(target: Path, root: Path) -> Worktree:
             git(tree.root, "apply", "--check", "--whitespace=nowarn", str(patch))
             _write_with_git(tree.root, "apply", "--whitespace=nowarn", str(patch))
     # New files of the target follow.
-    untracked = git(repository, "ls-files", "--others", "--exclude-standard", "-z", "--", str(target.resolve()))
+    untracked = git(
+        repository, "ls-files", "--others", "--exclude-standard", "-z", "--", str(target.resolve())
+    )
     for name in filter(None, untracked.split("\0")):
         source, destination = repository / name, tree.root / name
         is_kept = not {"sessions", "__pycache__"} & {*Path(name).parts}
@@ -598,7 +724,9 @@ def copy_worktree(tree: Worktree, root: Path) -> Worktree:
     try:
         shutil.copytree(tree.root, root, ignore=shutil.ignore_patterns(".git"), symlinks=True)
     except (OSError, shutil.Error) as error:
-        raise WorkFailed(f"{root}: cannot be made: {error}", "look after the disk, then resume") from error
+        raise WorkFailed(
+            f"{root}: cannot be made: {error}", "look after the disk, then resume"
+        ) from error
     git(root, "init", "--quiet")
     copy = Worktree(root, root / tree.target.relative_to(tree.root), None)
     copy.commit("The incumbent")
@@ -613,7 +741,17 @@ def make_at_commit(target: Path, root: Path, commit: str) -> Worktree:
     _unregister_missing_in(repository, root.parent)
     try:
         root.parent.mkdir(parents=True, exist_ok=True)
-        git(repository, "worktree", "add", "--quiet", "--detach", "--force", "--no-checkout", str(root), commit)
+        git(
+            repository,
+            "worktree",
+            "add",
+            "--quiet",
+            "--detach",
+            "--force",
+            "--no-checkout",
+            str(root),
+            commit,
+        )
         git(root, "reset", "--quiet", "--hard")
     except LoopError as error:
         hint = f"git has to note it in the repository; if that is read-only: git clone {repository} COPY"
@@ -626,7 +764,9 @@ def make_at_commit(target: Path, root: Path, commit: str) -> Worktree:
     return Worktree(root, root / target.resolve().relative_to(repository), repository)
 
 
-def _write_with_git(root: Path, *arguments: str, variables: Mapping[str, str] | None = None) -> None:
+def _write_with_git(
+    root: Path, *arguments: str, variables: Mapping[str, str] | None = None
+) -> None:
     """Run a git command that writes in a worktree of `loop`. Raises MachineFailure if it fails.
     Neither hooks nor users interfere there, so only the disk can be the cause."""
     try:
@@ -671,7 +811,9 @@ def find_worktree(target: Path, root: Path) -> Worktree | None:
     for lock in git_folder.glob("*.lock"):  # They would block later commands.
         lock.unlink(missing_ok=True)
     repository = repository_of(target)
-    path_in_repository = Path(target.name) if repository is None else target.resolve().relative_to(repository)
+    path_in_repository = (
+        Path(target.name) if repository is None else target.resolve().relative_to(repository)
+    )
     return Worktree(root, root / path_in_repository, repository)
 
 
@@ -680,7 +822,11 @@ def repository_of(target: Path) -> Path | None:
     with contextlib.suppress(LoopError):
         if (top := root_of(target)) is not None:
             path = os.path.relpath(target.resolve(), top.resolve())
-            return top.resolve() if git(top, "ls-tree", "HEAD", "--", f"{path}/" if path != "." else ".") else None
+            return (
+                top.resolve()
+                if git(top, "ls-tree", "HEAD", "--", f"{path}/" if path != "." else ".")
+                else None
+            )
     return None
 
 

@@ -66,7 +66,9 @@ class ExportedSession(SessionFacts, Conclusion):
     """Sections of the report: `fold`, `title`, `note`, `lines`, and `columns` and `rows` of a table."""
 
 
-TABLE_WIDTH = 110  # Width of the table of variants in characters; a narrower terminal gets a narrower table.
+TABLE_WIDTH = (
+    110  # Width of the table of variants in characters; a narrower terminal gets a narrower table.
+)
 
 
 def make_record(
@@ -77,7 +79,9 @@ def make_record(
     plan asks for becomes `skipped`."""
     lines = folder.lines()
     finished = journal.finished_steps(lines)
-    attempts = tuple(line.event for line in lines if isinstance(line.event, Finished))  # All are billed.
+    attempts = tuple(
+        line.event for line in lines if isinstance(line.event, Finished)
+    )  # All are billed.
     steps_s = sum(attempt.seconds for attempt in attempts)
     between_s = seconds - steps_s
     # Outside these bounds the clock was set, or the machine slept: only the steps' own seconds are reliable.
@@ -90,15 +94,27 @@ def make_record(
         status, reason = learnings.session_status(finished, verdicts)
     card, objective = rates(setting.project).with_waiting_person(is_attended=head.attended), None
     if status in ("passed", "failed"):
-        objective = judging.judge_objective(head, finished, judging.compute_session_values(card, head, finished))
+        objective = judging.judge_objective(
+            head, finished, judging.compute_session_values(card, head, finished)
+        )
     status, reason = judging.skipped_if_nothing_judged(head, finished, status, reason)
-    letter, grade_reason = judging.grade_session(head, status, reason, finished, objective, duration_s)
-    rows = sessions.rows(setting.project.sessions, last=sessions.RECENT_SESSIONS, target=head.target)
-    earlier_rows = [row for row in rows if not row.recorded and row.id < head.id]  # Not imported ones.
+    letter, grade_reason = judging.grade_session(
+        head, status, reason, finished, objective, duration_s
+    )
+    rows = sessions.rows(
+        setting.project.sessions, last=sessions.RECENT_SESSIONS, target=head.target
+    )
+    earlier_rows = [
+        row for row in rows if not row.recorded and row.id < head.id
+    ]  # Not imported ones.
     ai, why_no_ai = proposing.read_session_use(folder)
-    used = SessionUse(duration_s, head.device, head.gpu, ai, why_no_ai or NO_AI_COST, hosts_of(finished))
+    used = SessionUse(
+        duration_s, head.device, head.gpu, ai, why_no_ai or NO_AI_COST, hosts_of(finished)
+    )
     # A session that only repeats an earlier one saves nothing, nor does one that did not pass.
-    is_repeat = any(row.ground == head.ground and row.status in ("passed", "failed") for row in earlier_rows)
+    is_repeat = any(
+        row.ground == head.ground and row.status in ("passed", "failed") for row in earlier_rows
+    )
     saving_steps = attempts if status == "passed" and not is_repeat else ()
     today, outputs = datetime.datetime.now(datetime.UTC).date(), outputs_of(finished, Output)
     record = SessionRecord(
@@ -130,7 +146,9 @@ def sentences_on_untested(
     """A sentence for each planned step not done, and each variant and device not tested, with the reason. A paused
     step counts as done, unless the walk ended in it."""
     undone_statuses = ("aborted", "paused") if ending.why_not_reached else ("aborted",)
-    done = [record.label for record in latest_attempts(finished) if record.status not in undone_statuses]
+    done = [
+        record.label for record in latest_attempts(finished) if record.status not in undone_statuses
+    ]
     patterns = [planned.pattern for planned in head.plan.patterns if planned.planned]
     labels = [f"{pattern.name}/{step.id}" for pattern in patterns for step in pattern.steps]
     why_not_reached = ending.why_not_reached or "the session did not get there"
@@ -147,11 +165,15 @@ def sentences_on_untested(
     return lines
 
 
-def render(setting: Setting, record: SessionRecord, folder: SessionFolder) -> tuple[str, tuple[Figure, ...]]:
+def render(
+    setting: Setting, record: SessionRecord, folder: SessionFolder
+) -> tuple[str, tuple[Figure, ...]]:
     """The report of a session as Markdown, and its figures."""
     templates = setting.project.definitions_folder("templates") or shipped("templates")
     history = FailureHistory(setting.project, record.head)
-    return page.render_session(templates, page.View(record, folder.finished(), history.describe_failures))
+    return page.render_session(
+        templates, page.View(record, folder.finished(), history.describe_failures)
+    )
 
 
 def print_outcome(
@@ -182,10 +204,16 @@ def print_outcome(
             lines += table_lines(section.table.titles, section.table.rows, width, folded_column=1)
         indent = "  " if section.note else ""
         lines += [f"{indent}{line}" for line in (*section.after, *section.lines)]
-    for line in (*lines, *filter(None, [user_task]), *(f"note: {note}" for note in record.bill.notes)):
+    for line in (
+        *lines,
+        *filter(None, [user_task]),
+        *(f"note: {note}" for note in record.bill.notes),
+    ):
         screen.say(line.replace("`", ""))
     screen.say(f"Report: {folder.report}")
-    screen.outcome(record.status, f": {record.head.target}: {summary.deciding_text.replace('`', '')}.")
+    screen.outcome(
+        record.status, f": {record.head.target}: {summary.deciding_text.replace('`', '')}."
+    )
     for line in summary.cause:
         screen.say(f"  {line.replace('`', '')}")
     if record.status not in RESUMABLE:
@@ -204,13 +232,17 @@ def pending_user_task(finished: Sequence[Finished]) -> str:
     return (paused[0].hint or "") if paused else ""
 
 
-def outcome_as_json(setting: Setting, record: SessionRecord, folder: SessionFolder) -> dict[str, Any]:
+def outcome_as_json(
+    setting: Setting, record: SessionRecord, folder: SessionFolder
+) -> dict[str, Any]:
     """What `--json` prints of a session: head, record, steps, and the sections of its report. `brief`: the file
     of the code change for which a paused session waits; empty if it waits for none."""
     head, finished = record.head, folder.finished()
     steps, values = latest_attempts(finished), {**vars(head), **vars(record)}
     output = read_output(steps[-1], BriefOutput) if steps and steps[-1].status == "paused" else None
-    brief_page = brief_path(folder.path / CHANGES, output.brief) if output and output.brief else None
+    brief_page = (
+        brief_path(folder.path / CHANGES, output.brief) if output and output.brief else None
+    )
     history = FailureHistory(setting.project, head)
     folds = page.sections_by_fold(page.View(record, finished, history.describe_failures))
     exported = ExportedSession(
@@ -251,7 +283,9 @@ def report(
     folder = sessions.find_session(find_project(target, Path.cwd()).sessions, session_id)
     record, figures = folder.record(), dict[str, str]()
     if record is None:
-        raise UsageError(f"{folder.id} is not finished: it has no report yet", hint=folder.head().resume_command)
+        raise UsageError(
+            f"{folder.id} is not finished: it has no report yet", hint=folder.head().resume_command
+        )
     if form == SUMMARY:  # Works without the project's definitions.
         screen.data(page.markdown_summary(record, folder.finished(), limit, link))
         return ExitCode.OK
@@ -262,14 +296,21 @@ def report(
         text, report_figures = render(setting, record, folder)
         figures = {figure.path: figure.file for figure in report_figures}
         if form == "html":
-            from loop.report.html import render_page  # Here: markdown-it is needed for this format alone.
+            from loop.report.html import (
+                render_page,
+            )  # Here: markdown-it is needed for this format alone.
 
-            text, figures = render_page(shipped("templates"), text, report_figures, record.status), {}
+            text, figures = (
+                render_page(shipped("templates"), text, report_figures, record.status),
+                {},
+            )
     if output is None or str(output) == "-":
         screen.data(text)
         return ExitCode.OK
     if output.is_dir():
-        raise UsageError(f"{output}: is a folder", hint=f"name a file in it: --output {output / 'report.md'}")
+        raise UsageError(
+            f"{output}: is a folder", hint=f"name a file in it: --output {output / 'report.md'}"
+        )
     figure_folder, destination = folder_for_temporary(output), Path(os.path.realpath(output))
     is_in_session = any((parent / sessions.HEAD).is_file() for parent in destination.parents)
     if output.exists() and is_in_session and destination != folder.report.resolve():

@@ -23,7 +23,15 @@ from loop.model.record import Finished, HostUse, Line, SessionHead, Started, Sta
 from loop.money.bill import SessionUse, make_bill
 from loop.report import format as say
 from loop.report.screen import Screen
-from loop.session.walk import PatternBegan, PatternEnded, StepBegan, StepEnded, Ticked, Walk, WalkEvent
+from loop.session.walk import (
+    PatternBegan,
+    PatternEnded,
+    StepBegan,
+    StepEnded,
+    Ticked,
+    Walk,
+    WalkEvent,
+)
 from loop.store import journal, sessions
 from loop.store.journal import Journal
 
@@ -113,29 +121,41 @@ class SessionLimits:
 
     minutes: float | None = None
     usd: float | None = None
-    watched_cloud: str = field(default_factory=lambda: os.environ.get("LOOP_WATCH_PREEMPTION") or "auto")
+    watched_cloud: str = field(
+        default_factory=lambda: os.environ.get("LOOP_WATCH_PREEMPTION") or "auto"
+    )
 
     def check(self, head: SessionHead, card: RateCard) -> None:
         """Raise UsageError for a limit that is not above 0, an unknown cloud, an unknown price of the GPU, or
         too few dollars to begin."""
         for option, limit in (("--budget-minutes", self.minutes), ("--max-usd", self.usd)):
             if limit is not None and not (math.isfinite(limit) and limit > 0):
-                raise UsageError(f"{option} {limit:g}: expected a number above 0", hint=f"{option} 10")
+                raise UsageError(
+                    f"{option} {limit:g}: expected a number above 0", hint=f"{option} 10"
+                )
         if self.watched_cloud not in CHOICES:
             hint = f"LOOP_WATCH_PREEMPTION: one of {', '.join(CHOICES)}"
             raise UsageError(f"unknown cloud {self.watched_cloud!r} to watch", hint=hint)
         if self.usd is None:
             return
         first_bill = charges_so_far(0.0, card, head)  # A cloud can charge a minimum time at once.
-        unpriced = [missing.reason for missing in first_bill.unmeasured if missing.resource == "gpu"]
+        unpriced = [
+            missing.reason for missing in first_bill.unmeasured if missing.resource == "gpu"
+        ]
         if unpriced:
-            raise UsageError(f"--max-usd {self.usd:g}: what the GPU costs is not known", hint=unpriced[0])
+            raise UsageError(
+                f"--max-usd {self.usd:g}: what the GPU costs is not known", hint=unpriced[0]
+            )
         if first_bill.usd >= self.usd:
-            charge = f"${first_bill.usd:.4f} is charged as soon as a GPU is held, for its first minute"
+            charge = (
+                f"${first_bill.usd:.4f} is charged as soon as a GPU is held, for its first minute"
+            )
             hint = "allow more; `loop cost rates` shows the prices"
             raise UsageError(f"--max-usd {self.usd:g}: {charge}", hint=hint)
 
-    def make_bounds(self, head: SessionHead, card: RateCard, lines: Sequence[Line], ai: AiUse | None) -> Bounds:
+    def make_bounds(
+        self, head: SessionHead, card: RateCard, lines: Sequence[Line], ai: AiUse | None
+    ) -> Bounds:
         """The bounds of one walk by the stricter limit. Starts the preemption watch. `lines`: the journal so far,
         whose time counts. `ai`: AI use so far; None: unknown."""
         hosts = hosts_of(journal.finished_steps(lines))
@@ -143,16 +163,24 @@ class SessionLimits:
         if self.minutes is not None:
             limits.append((self.minutes * 60, say.seconds(self.minutes * 60)))
         if self.usd is not None:
-            seconds = affordable_seconds(self.usd, lambda s: charges_so_far(s, card, head, ai, hosts).usd)
+            seconds = affordable_seconds(
+                self.usd, lambda s: charges_so_far(s, card, head, ai, hosts).usd
+            )
             ai_text = f" beside ${ai.usd:.4f} of AI" if ai is not None and ai.usd else ""
-            limits.append((seconds, f"${self.usd:g}, which lasts for {say.seconds(seconds)}{ai_text}"))
+            limits.append(
+                (seconds, f"${self.usd:g}, which lasts for {say.seconds(seconds)}{ai_text}")
+            )
         limit_s, limit_text = min(limits)
         earlier_walks_s, watch = sessions.running_seconds(lines), Watch(self.watched_cloud).start()
         return Bounds(limit_s, limit_text, earlier_walks_s, head.plan, watch)
 
 
 def charges_so_far(
-    seconds: float, card: RateCard, head: SessionHead, ai: AiUse | None = None, hosts: Sequence[HostUse] = ()
+    seconds: float,
+    card: RateCard,
+    head: SessionHead,
+    ai: AiUse | None = None,
+    hosts: Sequence[HostUse] = (),
 ) -> Bill:
     """The bill of the first `seconds` of a session. `ai`: its AI use. `hosts`: machines that ran its jobs."""
     used = SessionUse(seconds=seconds, device=head.device, gpu=head.gpu, ai=ai, hosts=hosts)
@@ -207,7 +235,9 @@ class Show:
         time_text = ""
         if record.status != "skipped":
             replay_text = ", as before" if event.replayed else ""
-            time_text = f" ({say.seconds(record.seconds)} of {say.seconds(record.budget_s)}{replay_text})"
+            time_text = (
+                f" ({say.seconds(record.seconds)} of {say.seconds(record.budget_s)}{replay_text})"
+            )
         text = f" {record.step}{time_text}: {record.message}"
         self.screen.outcome(record.status, text, prefix="  ", status_columns=8)
         if record.status in ("failed", "paused") and record.hint:
@@ -229,7 +259,9 @@ class Show:
         self.screen.data(to_json(line, None))
 
 
-def drive(walk: Walk, show: Show, store: Callable[[WalkEvent], WalkEvent], bounds: Bounds | None = None) -> Ending:
+def drive(
+    walk: Walk, show: Show, store: Callable[[WalkEvent], WalkEvent], bounds: Bounds | None = None
+) -> Ending:
     """Run a walk until it ends, or a limit, a signal or a machine failure stops it; a step that then runs gets a
     record with the ending's status. Returns how the walk ended; other errors are raised. `store` writes an event
     to disk and returns it as it is to be shown. `bounds`: None: no limits."""
@@ -249,12 +281,16 @@ def drive(walk: Walk, show: Show, store: Callable[[WalkEvent], WalkEvent], bound
                     raise_if_signalled()
         except (Stopped, LoopError, OSError, MemoryError) as error:
             events.close()
-            stop = error if isinstance(error, Stopped) else find_machine_failure(error, walk.folders)
+            stop = (
+                error if isinstance(error, Stopped) else find_machine_failure(error, walk.folders)
+            )
             if stop is None:
                 raise
             ending = Ending.interrupted_by(stop)
             bounds.free_reserve()  # On a full disk, this is room for the interrupted step's record.
-            if isinstance(last_event, StepBegan | Ticked):  # A step was running: it ends like the walk.
+            if isinstance(
+                last_event, StepBegan | Ticked
+            ):  # A step was running: it ends like the walk.
                 started, workshop = last_event.started, walk.context.task.workshop
                 steps = walk.resolved.find_pattern(started.pattern).pattern.steps
                 (action,) = [step.action for step in steps if step.id == started.step]
@@ -262,7 +298,9 @@ def drive(walk: Walk, show: Show, store: Callable[[WalkEvent], WalkEvent], bound
                 if workshop and status == "paused":
                     hint = f"{ending.resume_phrase}: {workshop.resume_command}"
                 seconds = last_event.seconds if isinstance(last_event, Ticked) else 0.0
-                record = Finished.of(started, action, status, ending.reason, hint=hint or None, seconds=seconds)
+                record = Finished.of(
+                    started, action, status, ending.reason, hint=hint or None, seconds=seconds
+                )
                 show.print_event(store(StepEnded(record)))
             return ending
     if walk.failure is not None:  # A failure of the machine paused the last step.

@@ -32,7 +32,10 @@ from loop.starting.source import sources_to_edit
 from loop.steps.setting import Setting, choose_device, choose_emulated, choose_threads
 from loop.store import journal, sessions
 
-TIMING_PLANS = ("optimize", "tune")  # Plans that time a variant: they cannot use one that is only emulated here.
+TIMING_PLANS = (
+    "optimize",
+    "tune",
+)  # Plans that time a variant: they cannot use one that is only emulated here.
 MOST_IDEAS = 3  # Most further ideas that are printed.
 
 
@@ -120,7 +123,9 @@ def propose_next(
         try:
             head = make_head(request, setting, resolve_request(request, setting))
             head = with_prediction(head, setting)
-        except LoopError:  # Its plan or its variant was removed, or the variant runs on another device.
+        except (
+            LoopError
+        ):  # Its plan or its variant was removed, or the variant runs on another device.
             continue
         if idea.plan not in TIMING_PLANS or idea.variant not in head.emulated:
             break
@@ -141,16 +146,22 @@ def propose_next(
         command=_shell_command(idea, setting, target_options, host_options),
         wrong=tuple(map(next_plan.wrong_sentence, state.failures_by_variant(rows).values())),
         unjudged=next_plan.unjudged_sentence(unjudged) if unjudged else "",
-        others=tuple(OtherIdea(objective=other.objective, plan=other.plan, why=other.why) for other in others),
+        others=tuple(
+            OtherIdea(objective=other.objective, plan=other.plan, why=other.why) for other in others
+        ),
     )
 
 
 def with_failing_seed(setting: Setting, head: SessionHead) -> tuple[SessionHead, str]:
     """The head with the seed at which one of its variants was last wrong on this device, if that is still open,
     and a sentence that says so; else the head unchanged, and an empty sentence."""
-    rows = sessions.rows(setting.project.sessions, last=sessions.RECENT_SESSIONS, target=head.target)
+    rows = sessions.rows(
+        setting.project.sessions, last=sessions.RECENT_SESSIONS, target=head.target
+    )
     by_variant = read_target_state(setting, head.device).failures_by_variant(rows)
-    failures = [failure for name in (*head.variants, *head.emulated) for failure in by_variant.get(name, ())]
+    failures = [
+        failure for name in (*head.variants, *head.emulated) for failure in by_variant.get(name, ())
+    ]
     here = [failure for failure in failures if failure.row.device == head.device]
     if not here:
         return head, ""
@@ -168,21 +179,31 @@ def read_target_state(setting: Setting, device: str = "auto") -> TargetState:
     main_names = [name for name, variant in target.variants.items() if variant.role == "main"]
     emulated = choose_emulated((), target, chosen_device)
     declared: dict[str, dict[str, frozenset[str]]] = {}
-    expand = functools.cache(lambda set_name, dtype: expand_sets(target, [set_name], dtype))  # For all variants.
+    expand = functools.cache(
+        lambda set_name, dtype: expand_sets(target, [set_name], dtype)
+    )  # For all variants.
     for name in (*target.variants_on(chosen_device), *emulated):
         dtype, declared[name] = target.dtypes["cuda" if name in emulated else chosen_device], {}
         for set_name in target.workloads:
-            workloads = [w for w in expand(set_name, dtype) if is_supported(target.variants[name], w)]
+            workloads = [
+                w for w in expand(set_name, dtype) if is_supported(target.variants[name], w)
+            ]
             if name in emulated:
                 workloads = [w for w in workloads if not is_too_large_to_emulate(target, w)]
             if workloads:
                 declared[name][set_name] = frozenset(workload.name for workload in workloads)
     return TargetState(
         files_hash=targets.sources_hash(setting.project),
-        compiled=[name for name in main_names if may_edit_variant(target, setting.project.target, name)],
-        tunable=[tuning.variant for tuning in target.tuning.values() if tuning.variant in main_names],
+        compiled=[
+            name for name in main_names if may_edit_variant(target, setting.project.target, name)
+        ],
+        tunable=[
+            tuning.variant for tuning in target.tuning.values() if tuning.variant in main_names
+        ],
         declared_workloads=declared,
-        workload_count=len(expand_sets(target, list(target.workloads), target.dtypes[chosen_device])),
+        workload_count=len(
+            expand_sets(target, list(target.workloads), target.dtypes[chosen_device])
+        ),
         only_emulated=bool(emulated) and not {*main_names} & {*target.variants_on(chosen_device)},
         for_gpu=any(variant.device == "cuda" for variant in target.variants.values()),
         minor_variants=[name for name in target.variants if name not in main_names],
@@ -201,12 +222,16 @@ def _shell_command(
     if len(idea.blamed_commits) > 1:
         return show_command(idea.blamed_commits, "-C", str(folder))
     options = ["--variant", idea.variant] if idea.variant else []
-    if idea.failed_check is not None:  # Repeat its checks; leave out options that are the default here.
+    if (
+        idea.failed_check is not None
+    ):  # Repeat its checks; leave out options that are the default here.
         row = idea.failed_check.row
         options += ["--seed", str(idea.failed_check.judgement.seed)]
         if row.threads != choose_threads(None) and row.device == "cpu":
             options += ["--threads", str(row.threads)]
-        default_device = choose_device("auto", setting.target, (idea.variant,) if idea.variant else ())
+        default_device = choose_device(
+            "auto", setting.target, (idea.variant,) if idea.variant else ()
+        )
         if row.device != default_device and "--device" not in target_options:
             options += ["--device", row.device]
     words = ["loop", "run", "pattern", idea.plan, *options, *target_options]
@@ -215,9 +240,13 @@ def _shell_command(
     run_command = shlex.join(words)
     if idea.kept_change:
         patch = Path(idea.kept_change.patch).parent / candidate.KEPT_PATCH
-        words = candidate.find_takeover_command(folder, idea.kept_change.branch, patch, idea.kept_change.variant)
+        words = candidate.find_takeover_command(
+            folder, idea.kept_change.branch, patch, idea.kept_change.variant
+        )
         return f"{shlex.join(words)} && {run_command}"
-    if idea.blamed_commits and is_revertible(folder, *idea.blamed_commits):  # Else reverting would conflict.
+    if idea.blamed_commits and is_revertible(
+        folder, *idea.blamed_commits
+    ):  # Else reverting would conflict.
         words = ["git", "-C", str(folder), "revert", "--no-edit", *idea.blamed_commits]
         return f"{shlex.join(words)} && {run_command}"
     return run_command
@@ -239,7 +268,11 @@ def proposal_text(setting: Setting, record: SessionRecord, lines: Sequence[Line]
     files = sources_to_edit(sources, setting.project.target)
     location = explain_location(finished, proposed.variant, files)
     # The report already shows this session's findings. Name the first of the other reasons.
-    reasons = [one_line(text).partition("; ")[0].rstrip(".") for text in proposed.why if head.id not in text]
+    reasons = [
+        one_line(text).partition("; ")[0].rstrip(".")
+        for text in proposed.why
+        if head.id not in text
+    ]
     objective = ": ".join([proposed.objective, *reasons[:1]])
     sentence = ". ".join(filter(None, [objective, location]))
     return f"{sentence}.\n{proposed.command}"

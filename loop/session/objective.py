@@ -35,7 +35,10 @@ def compute_session_values(
     verdicts = [verdict for output in outputs for verdict in output.verdicts]
     ratios = [v.ratio for v in verdicts if v.against == "baseline" and v.ratio is not None]
     against_known_good = {v.verdict for v in verdicts if v.against == "known_good"}
-    last_was_wrong, checked_actions = dict[str, bool](), set[str]()  # By `kernel.verify` and `kernel.emulate`.
+    last_was_wrong, checked_actions = (
+        dict[str, bool](),
+        set[str](),
+    )  # By `kernel.verify` and `kernel.emulate`.
     for record in finished:
         if checks := read_output(record, VerifyOutput):
             last_was_wrong[record.action] = bool(checks.wrong)
@@ -52,7 +55,9 @@ def compute_session_values(
     }
 
 
-FINDING_NAMES = frozenset(("right", "wrong", "slower", "undecided", "unexplained", "gain", "best.ratio"))
+FINDING_NAMES = frozenset(
+    ("right", "wrong", "slower", "undecided", "unexplained", "gain", "best.ratio")
+)
 """Names of findings that `success` and `stop_if` may read, next to `<variant>.ratio` and `session.*`."""
 
 
@@ -74,7 +79,10 @@ def findings_of(finished: Sequence[Finished], variants: Sequence[str]) -> dict[s
     searches = find_blamed_commits(latest_attempts(finished))
     explained = [variant for variant, commits in searches if len(commits) == 1]
     return {
-        **{name: {"ratio": ratios.get(name), "right": right_by_variant.get(name)} for name in variants},
+        **{
+            name: {"ratio": ratios.get(name), "right": right_by_variant.get(name)}
+            for name in variants
+        },
         "right": [name for name, is_right in right_by_variant.items() if is_right],
         "wrong": wrong,
         "slower": slower,
@@ -88,7 +96,9 @@ def findings_of(finished: Sequence[Finished], variants: Sequence[str]) -> dict[s
 def is_anything_judged(finished: Sequence[Finished]) -> bool:
     """Whether any variant or change has a verdict: right, wrong, a speed, kept or reverted."""
     checks = outputs_of(finished, VerifyOutput)
-    has_check = any(output.right or (output.wrong and not output.is_control_wrong) for output in checks)
+    has_check = any(
+        output.right or (output.wrong and not output.is_control_wrong) for output in checks
+    )
     has_decision = any(output.tried for output in outputs_of(finished, DecisionOutput))
     return has_check or has_decision or bool(learnings.session_verdicts(finished))
 
@@ -104,7 +114,9 @@ def skipped_if_nothing_judged(
 
 def asks_for_verdict(head: SessionHead) -> bool:
     """Whether the plan checks variants, or its `success` reads what is known of them."""
-    steps = [step for planned in head.plan.patterns if planned.planned for step in planned.pattern.steps]
+    steps = [
+        step for planned in head.plan.patterns if planned.planned for step in planned.pattern.steps
+    ]
     return any(step.action in CHECK_ACTIONS for step in steps) or needs_judged_variant(head)
 
 
@@ -116,11 +128,19 @@ def judge_objective(
     success = head.plan.plan.success
     if success is None:
         return None
-    missed = failing_parts(Expression.parse(success), readable_values(head, finished, session_values))
+    missed = failing_parts(
+        Expression.parse(success), readable_values(head, finished, session_values)
+    )
     is_judged = is_anything_judged(finished) or not needs_judged_variant(head)
-    clear = [verdict for verdict in learnings.session_verdicts(finished) if verdict.verdict != "inconclusive"]
+    clear = [
+        verdict
+        for verdict in learnings.session_verdicts(finished)
+        if verdict.verdict != "inconclusive"
+    ]
     compared = {verdict.variant for verdict in clear if verdict.against == "known_good"}
-    compared = compared.union(head.roles, *(output.unchanged for output in outputs_of(finished, CompareOutput)))
+    compared = compared.union(
+        head.roles, *(output.unchanged for output in outputs_of(finished, CompareOutput))
+    )
     names = (*head.variants, *head.emulated) if "slower" in success else ()
     uncompared = tuple(name for name in names if name not in compared)
     return Reached(success=success, missed=missed, judged=is_judged, uncompared=uncompared)
@@ -138,7 +158,11 @@ def readable_values(
 ) -> dict[str, object]:
     """All values that `success` and `stop_if` may read."""
     facts = {"device": head.device, "target": head.target, "plan": head.plan.plan.parameters}
-    return {**findings_of(finished, (*head.variants, *head.emulated)), **facts, "session": session_values}
+    return {
+        **findings_of(finished, (*head.variants, *head.emulated)),
+        **facts,
+        "session": session_values,
+    }
 
 
 def refuse_unmet_requirement(head: SessionHead) -> None:
@@ -150,7 +174,9 @@ def refuse_unmet_requirement(head: SessionHead) -> None:
     values = {**vars(head), **variants, "plan": plan.parameters}
     if false_parts := failing_parts(Expression.parse(plan.requires), values):
         reasons = "; ".join(part.words for part in false_parts)
-        raise UsageError(f"plan {plan.name} requires what is not so: {reasons}", hint="loop plan list")
+        raise UsageError(
+            f"plan {plan.name} requires what is not so: {reasons}", hint="loop plan list"
+        )
 
 
 def objective_text(record: SessionRecord, finished: Sequence[Finished]) -> str:
@@ -169,7 +195,9 @@ def objective_text(record: SessionRecord, finished: Sequence[Finished]) -> str:
     findings: Mapping[str, Any] = findings_of(finished, record.head.variants)
     ratio = findings["best"]["ratio"] if "ratio" in objective.success else None
     ratio = findings["gain"] if "gain" in objective.success else ratio
-    outcome = f"{goal}: reached" + (f" ({say.speedup_text(ratio)})" if isinstance(ratio, float) else "")
+    outcome = f"{goal}: reached" + (
+        f" ({say.speedup_text(ratio)})" if isinstance(ratio, float) else ""
+    )
     names = ", ".join(objective.uncompared)
     return outcome + (f", but not clearly compared with a known good: {names}" if names else "")
 
@@ -257,7 +285,9 @@ def grade_session(
     if seconds > planned_s:
         flaws.append(f"the session took {say.seconds(seconds)} of {say.seconds(planned_s)}")
     late_steps = [step for step in steps if step.is_over_budget]
-    if texts := [f"{step.label} ({step.seconds:.1f} of {step.budget_s:g} s)" for step in late_steps]:
+    if texts := [
+        f"{step.label} ({step.seconds:.1f} of {step.budget_s:g} s)" for step in late_steps
+    ]:
         flaws.append(f"over budget: {', '.join(texts)}")
     if flaws:
         return "C" if missed_parts else "B", "Every gate passed, but " + "; ".join(flaws)

@@ -31,11 +31,26 @@ from loop.report.screen import Screen
 from loop.repository.worktree import read_revision
 from loop.session.drive import SessionLimits
 from loop.session.objective import FINDING_NAMES, goal_text
-from loop.steps.setting import Setting, choose_device, choose_emulated, choose_threads, choose_variants
+from loop.steps.setting import (
+    Setting,
+    choose_device,
+    choose_emulated,
+    choose_threads,
+    choose_variants,
+)
 
 SESSION_NAMES = {
     f"session.{name}"
-    for name in ("minutes", "usd", "overrun", "speedup", "wrong", "regressed", "unverified", "unemulated")
+    for name in (
+        "minutes",
+        "usd",
+        "overrun",
+        "speedup",
+        "wrong",
+        "regressed",
+        "unverified",
+        "unemulated",
+    )
 }
 ALWAYS_READABLE = {"failed", "passed", "target", "device"}
 RESERVED_IDS = ALWAYS_READABLE | {"session", "plan"} | RESERVED_WORDS
@@ -53,7 +68,9 @@ def resolve_plan(
     complaints = check_plan(plan, patterns, plans, variants)
     names = (*plan.value.patterns, plan.value.otherwise or "")
     reachable_names = list(dict.fromkeys(name for name in names if name in patterns))
-    for name in reachable_names:  # The list grows in the loop: patterns that `next` names are appended.
+    for (
+        name
+    ) in reachable_names:  # The list grows in the loop: patterns that `next` names are appended.
         for rule in patterns[name].value.next:
             if rule.pattern in patterns and rule.pattern not in reachable_names:
                 reachable_names.append(rule.pattern)
@@ -69,7 +86,10 @@ def resolve_plan(
 
 
 def check_plan(
-    definition: ParsedFile[Plan], patterns: Mapping[str, object], plans: Collection[str], variants: Collection[str]
+    definition: ParsedFile[Plan],
+    patterns: Mapping[str, object],
+    plans: Collection[str],
+    variants: Collection[str],
 ) -> list[Complaint]:
     """Mistakes of a plan that the types of its fields cannot detect: unknown names of patterns, plans, values."""
     plan, document = definition.value, definition.document
@@ -77,12 +97,22 @@ def check_plan(
     for index, listed_name in enumerate(plan.patterns):
         if listed_name not in patterns:
             place, hint = ("patterns", index), name_hint(listed_name, patterns)
-            complaints.append(complain(document, place, "the name of a pattern", repr(listed_name), hint))
+            complaints.append(
+                complain(document, place, "the name of a pattern", repr(listed_name), hint)
+            )
     readable_always = {"target", "device", *(f"plan.{name}" for name in plan.parameters)}
     # A variant that is named like another value has no findings of its own.
-    other_names = {"session", "plan", "target", "device", *(name.partition(".")[0] for name in FINDING_NAMES)}
+    other_names = {
+        "session",
+        "plan",
+        "target",
+        "device",
+        *(name.partition(".")[0] for name in FINDING_NAMES),
+    }
     variant_names = set(variants) - other_names
-    variant_findings = {f"{name}.{finding}" for name in variant_names for finding in ("ratio", "right")}
+    variant_findings = {
+        f"{name}.{finding}" for name in variant_names for finding in ("ratio", "right")
+    }
     readable_after_steps = {*readable_always, *SESSION_NAMES, *FINDING_NAMES, *variant_findings}
     # Before the first step:
     machine_names = [f"machine.{name}" for name in Machine.model_fields]
@@ -102,7 +132,9 @@ def check_plan(
 
 
 def check_pattern(
-    definition: ParsedFile[Pattern], patterns: Mapping[str, ParsedFile[Pattern]], parameters: Mapping[str, object]
+    definition: ParsedFile[Pattern],
+    patterns: Mapping[str, ParsedFile[Pattern]],
+    parameters: Mapping[str, object],
 ) -> list[Complaint]:
     """Mistakes of a pattern that the types of its fields cannot detect. `parameters`: those of the plan."""
     readable = ALWAYS_READABLE | SESSION_NAMES | {f"plan.{name}" for name in parameters}
@@ -114,7 +146,9 @@ def check_pattern(
         ids.add(step.id)
         if action is None:
             hint, expected = name_hint(step.action, ACTIONS), "the name of an action"
-            complaints.append(complain(document, (*place, "action"), expected, repr(step.action), hint))
+            complaints.append(
+                complain(document, (*place, "action"), expected, repr(step.action), hint)
+            )
         else:
             try:
                 parse(action.arguments, document, (*place, "with"))
@@ -123,13 +157,17 @@ def check_pattern(
         if step.when is not None:
             complaints += check_expression(document, (*place, "when"), step.when, readable)
         # A step's own gate may read its output, and so may all later steps.
-        readable |= {f"{step.id}.{field}" for field in action.output.model_fields} if action else {step.id}
+        readable |= (
+            {f"{step.id}.{field}" for field in action.output.model_fields} if action else {step.id}
+        )
         if step.gate is not None:
             complaints += check_expression(document, (*place, "gate"), step.gate, readable)
     for index, rule in enumerate(definition.value.next):
         if rule.pattern not in patterns:
             path, hint = ("next", index, "pattern"), name_hint(rule.pattern, patterns)
-            complaints.append(complain(document, path, "the name of a pattern", repr(rule.pattern), hint))
+            complaints.append(
+                complain(document, path, "the name of a pattern", repr(rule.pattern), hint)
+            )
         complaints += check_expression(document, ("next", index, "when"), rule.when, readable)
     return complaints
 
@@ -187,7 +225,9 @@ def resolve_request(request: SessionRequest, setting: Setting) -> ResolvedPlan:
         expected = f"one of the sets of target {target.name} ({', '.join(target.workloads)})"
         raise DefinitionError([complain(plan_file.document, place, expected, repr(missing[0]))])
     known_sets = tuple(name for name in sets if name in target.workloads) or (first_set,)
-    plan_file = replace(plan_file, value=plan_file.value.model_copy(update={"workloads": known_sets}))
+    plan_file = replace(
+        plan_file, value=plan_file.value.model_copy(update={"workloads": known_sets})
+    )
     return resolve_plan(plan_file, setting.patterns, setting.plans, target.variants)
 
 
@@ -202,7 +242,8 @@ def make_head(request: SessionRequest, setting: Setting, resolved: ResolvedPlan)
         started=datetime.datetime.now(datetime.UTC),
         plan=resolved,
         target=setting.target.name,
-        target_folder=(sender.target if sender else "") or target_folder,  # On the machine of the user.
+        target_folder=(sender.target if sender else "")
+        or target_folder,  # On the machine of the user.
         host=sender.name if sender else "",
         baseline=setting.target.baseline.python,
         variants=choose_variants(request.variants, setting.target, device),
@@ -221,12 +262,16 @@ def make_head(request: SessionRequest, setting: Setting, resolved: ResolvedPlan)
     )
 
 
-def refuse_changes(head: SessionHead, target: Target, folder: Path, named_target: Path | None) -> None:
+def refuse_changes(
+    head: SessionHead, target: Target, folder: Path, named_target: Path | None
+) -> None:
     """Raise UsageError for code changes of a target that nobody named, and for a campaign that never calls its
     proposer, or that has no file which it may edit. `named_target`: as the user gave it."""
     steps = (step for planned in head.plan.patterns for step in planned.pattern.steps)
     asks_for_change = any(step.action in BriefOutput.actions for step in steps)
-    if asks_for_change and read_sender() is None:  # With `--on`, the sending machine has checked this.
+    if (
+        asks_for_change and read_sender() is None
+    ):  # With `--on`, the sending machine has checked this.
         definitions.require_named_target(named_target, Path.cwd(), "change")
     if not head.campaign.is_unattended:
         return
@@ -282,9 +327,17 @@ def show_plan(head: SessionHead, card: RateCard, screen: Screen, *, as_json: boo
     """Print the patterns of `--dry-run` with predicted time and cost; nothing runs."""
     plan, unpriced = head.plan.plan, unpriced_gpu(card, head)
     if as_json:
-        plan_fields = {"success": plan.success, "patterns": head.plan.patterns, "predicted": head.predicted}
+        plan_fields = {
+            "success": plan.success,
+            "patterns": head.plan.patterns,
+            "predicted": head.predicted,
+        }
         target_fields = {"target": head.target, "device": head.device, "variants": head.variants}
-        screen.data(to_json(PlanForecast(plan=plan.name, unpriced_gpu=unpriced, **plan_fields, **target_fields)))
+        screen.data(
+            to_json(
+                PlanForecast(plan=plan.name, unpriced_gpu=unpriced, **plan_fields, **target_fields)
+            )
+        )
         return ExitCode.OK
     rows = []
     for place, planned in enumerate(head.plan.patterns, start=1):
@@ -296,7 +349,11 @@ def show_plan(head: SessionHead, card: RateCard, screen: Screen, *, as_json: boo
         number, aside = (str(place), "") if planned.planned else ("-", " (only as an answer)")
         times = say.seconds(planned.seconds), interval, planned.evidence
         rows.append((number, planned.pattern.name, *times, steps + aside))
-    texts = {"requires": plan.requires, "stops if": plan.stop_if, "expected cost": predicted_cost_text(card, head)}
+    texts = {
+        "requires": plan.requires,
+        "stops if": plan.stop_if,
+        "expected cost": predicted_cost_text(card, head),
+    }
     aims = [f"{label}: {text}" for label, text in texts.items() if text]
     for line in (f"plan {plan.name}: {plan.title}", *announcement_lines(head), *aims):
         screen.prose(line)

@@ -39,7 +39,14 @@ from loop.proving.prove import known_good_table, trust_sentences
 from loop.report import findings
 from loop.report import format as say
 from loop.report.figures import Figure, draw_ratios
-from loop.report.markdown import Table, drop_empty_columns, escape_prose, inline_code, plain_text, shortened
+from loop.report.markdown import (
+    Table,
+    drop_empty_columns,
+    escape_prose,
+    inline_code,
+    plain_text,
+    shortened,
+)
 from loop.report.sections import Line, Section, SizeLimit, sections_as_markdown
 from loop.report.templates import markdown_environment
 from loop.session.objective import is_anything_judged, objective_text
@@ -48,10 +55,21 @@ from loop.timing.against_known_good import CompareOutput
 
 MOST_WRONG_VARIANTS = 2  # Most wrong variants that the headline names; the table lists all.
 EMPTY_CELL = "-"
-MOST_LISTED, LONGEST_LISTED = 2, 160  # Items of "Not exercised" that are named, and characters of each.
-COMMAND_BEGINNINGS = ("loop ", "git -C ")  # Only such a line of the proposal is offered as a command to paste.
-LONGEST_SENTENCE = 240  # Characters of a reason and of the proposed next action; the record has the whole text.
-MOST_CAUSES, LONGEST_CAUSE = 3, 140  # Lines of a cause, and characters of each, to fit on a phone's screen.
+MOST_LISTED, LONGEST_LISTED = (
+    2,
+    160,
+)  # Items of "Not exercised" that are named, and characters of each.
+COMMAND_BEGINNINGS = (
+    "loop ",
+    "git -C ",
+)  # Only such a line of the proposal is offered as a command to paste.
+LONGEST_SENTENCE = (
+    240  # Characters of a reason and of the proposed next action; the record has the whole text.
+)
+MOST_CAUSES, LONGEST_CAUSE = (
+    3,
+    140,
+)  # Lines of a cause, and characters of each, to fit on a phone's screen.
 MOST_FURTHER_LINES = 8  # Most further lines on a wrong variant; `--json` has all of its diagnosis.
 ENDING_PHRASES = {"skipped": "judged nothing", "aborted": "was aborted", "paused": "is paused"}
 """Status to the words for it; any other status is its own word."""
@@ -97,7 +115,9 @@ def first_screen(record: SessionRecord, finished: Sequence[Finished]) -> FirstSc
     wrong_variants = []  # What else is known of each, and how to repeat its failure.
     for diagnosis in diagnoses:
         name = diagnosis.variant
-        lines = [f"{label}: {text}" for variant, label, text in causes[MOST_CAUSES:] if variant == name]
+        lines = [
+            f"{label}: {text}" for variant, label, text in causes[MOST_CAUSES:] if variant == name
+        ]
         lines = lines[:MOST_FURTHER_LINES]
         if diagnosis.command not in ("", command):
             lines.append(f"Again: `{diagnosis.command}`")
@@ -182,43 +202,77 @@ def _speed_sentence(record: SessionRecord) -> str:
         speeds_by_variant.setdefault(speed.variant, []).append(speed)
     if not speeds_by_variant:
         return ""
-    fastest = max(speeds_by_variant, key=lambda name: findings.trusted_mean(speeds_by_variant[name]) or 0.0)
+    fastest = max(
+        speeds_by_variant, key=lambda name: findings.trusted_mean(speeds_by_variant[name]) or 0.0
+    )
     verdicts = speeds_by_variant[fastest]
-    (verdict_word, count), *other_counts = Counter(speed.verdict for speed in verdicts).most_common()
+    (verdict_word, count), *other_counts = Counter(
+        speed.verdict for speed in verdicts
+    ).most_common()
     comparison = COMPARISONS.get(verdict_word, f"{verdict_word} than")
     texts = [f"{count} of {len(verdicts)} workloads"]
     texts += [f"{other_word} on {number}" for other_word, number in other_counts]
     texts += filter(None, [findings.mean_text(verdicts)])
-    rank_text = f", the best of {len(speeds_by_variant)} variants," if len(speeds_by_variant) > 1 else ""
+    rank_text = (
+        f", the best of {len(speeds_by_variant)} variants," if len(speeds_by_variant) > 1 else ""
+    )
     return f"`{fastest}`{rank_text} is {comparison} {record.head.baseline} on {', '.join(texts)}"
 
 
 def make_diagnoses(head: SessionHead, finished: Sequence[Finished]) -> tuple[Diagnosis, ...]:
     """One diagnosis for each wrong variant of a session that some debugging step examined. Its lines, in this
     order: fault, cause, rule, place, commits, components, smallest workload."""
-    verified = [checks for output in outputs_of(finished, VerifyOutput) for checks in output.variants]
+    verified = [
+        checks for output in outputs_of(finished, VerifyOutput) for checks in output.variants
+    ]
     debugged = list(outputs_of(finished, DebugOutput))
     smallest_by_variant = {each.variant: each for output in debugged for each in output.smallest}
-    explanation_by_variant = {each.variant: each for output in debugged for each in output.explanations}
+    explanation_by_variant = {
+        each.variant: each for output in debugged for each in output.explanations
+    }
     diagnoses = []
-    for variant, checks in {checks.variant: checks for checks in verified if checks.first_failure}.items():
-        smallest, explanation = smallest_by_variant.get(variant), explanation_by_variant.get(variant)
+    for variant, checks in {
+        checks.variant: checks for checks in verified if checks.first_failure
+    }.items():
+        smallest, explanation = (
+            smallest_by_variant.get(variant),
+            explanation_by_variant.get(variant),
+        )
         # Without an output, the message of the variant or its emulator is the fault.
-        messages = [check.message for check in checks.checks if check.status in ("refused", "crashed", "hung")]
+        messages = [
+            check.message
+            for check in checks.checks
+            if check.status in ("refused", "crashed", "hung")
+        ]
         lines = [("Fault", message) for message in messages[:1]]
         lines += explanation.lines if explanation else ()
-        answers = [search.answer for search in outputs_of(finished, BisectOutput) if search.variant == variant]
+        answers = [
+            search.answer
+            for search in outputs_of(finished, BisectOutput)
+            if search.variant == variant
+        ]
         for answer in filter(None, answers):
             lines += [("Commit", commit.name) for commit in answer.culprits]
             if answer.range:
-                lines.append(("Commit", f"one of {', '.join(commit.name for commit in answer.range)}"))
+                lines.append(
+                    ("Commit", f"one of {', '.join(commit.name for commit in answer.range)}")
+                )
         for output in debugged:
             parts = [part for part in output.components if part.variant == variant]
             wrong_parts = [part for part in parts if part.checks.first_failure]
-            lines += [("Component", f"{part.component} ({part.title}) {part.outcome}") for part in wrong_parts]
-            if right_names := ", ".join(part.component for part in parts if part not in wrong_parts):
-                is_between = not wrong_parts and not output.not_exercised  # Every component was verified.
-                conclusion = ", so the fault lies in how they are put together" if is_between else ""
+            lines += [
+                ("Component", f"{part.component} ({part.title}) {part.outcome}")
+                for part in wrong_parts
+            ]
+            if right_names := ", ".join(
+                part.component for part in parts if part not in wrong_parts
+            ):
+                is_between = (
+                    not wrong_parts and not output.not_exercised
+                )  # Every component was verified.
+                conclusion = (
+                    ", so the fault lies in how they are put together" if is_between else ""
+                )
                 lines.append(("Component", f"right by itself: {right_names}{conclusion}"))
         command = ""
         if smallest is not None:
@@ -229,23 +283,34 @@ def make_diagnoses(head: SessionHead, finished: Sequence[Finished]) -> tuple[Dia
             command = shlex.join(["loop", "kernels", "verify", variant, *options])
         if command or explanation or any(label == "Component" for label, _ in lines):
             facts = {"cause": explanation.cause, "rule": explanation.rule} if explanation else {}
-            diagnoses.append(Diagnosis(variant=variant, lines=tuple(lines), command=command, **facts))
+            diagnoses.append(
+                Diagnosis(variant=variant, lines=tuple(lines), command=command, **facts)
+            )
     return tuple(diagnoses)
 
 
-def _ranked_causes(diagnoses: Sequence[Diagnosis], finished: Sequence[Finished]) -> list[tuple[str, str, str]]:
+def _ranked_causes(
+    diagnoses: Sequence[Diagnosis], finished: Sequence[Finished]
+) -> list[tuple[str, str, str]]:
     """(variant, label, text) of all that is known to be wrong; first the main cause of each variant."""
     causes_by_fault = []  # Of a diagnosis, a first failure, or a search: the main cause first.
     for diagnosis in diagnoses:
-        causes_by_fault.append([(diagnosis.variant, label, text) for label, text in diagnosis.lines])
+        causes_by_fault.append(
+            [(diagnosis.variant, label, text) for label, text in diagnosis.lines]
+        )
     diagnosed = {diagnosis.variant for diagnosis in diagnoses}
     for output in outputs_of(finished, VerifyOutput):
         for checks in output.variants:
             if checks.first_failure and checks.variant not in diagnosed:
-                causes_by_fault.append([(checks.variant, "First failure", checks.first_failure.message)])
+                causes_by_fault.append(
+                    [(checks.variant, "First failure", checks.first_failure.message)]
+                )
     for search in outputs_of(finished, BisectOutput):
         if search.answer is not None and search.variant not in diagnosed:
-            commits = [(search.variant, "Commit", commit) for commit in findings.blamed_lines(search.answer)]
+            commits = [
+                (search.variant, "Commit", commit)
+                for commit in findings.blamed_lines(search.answer)
+            ]
             main_cause = (search.variant, "Regression", findings.headline(search.answer))
             causes_by_fault.append([main_cause, *commits])
     return [cause for rank in zip_longest(*causes_by_fault) for cause in rank if cause is not None]
@@ -255,7 +320,11 @@ def not_exercised_sentences(record: SessionRecord, finished: Sequence[Finished])
     """What was not run, and why. A step that judges a change counts only if there was a change to judge."""
     sentences = list(record.not_exercised)
     for step in latest_attempts(finished):
-        if step.status == "skipped" and not step.output and not changing.skips_judging(step, finished):
+        if (
+            step.status == "skipped"
+            and not step.output
+            and not changing.skips_judging(step, finished)
+        ):
             sentences.append(f"step {step.label} was skipped: {step.skipped_because}")
     return tuple(dict.fromkeys(sentences))
 
@@ -263,10 +332,18 @@ def not_exercised_sentences(record: SessionRecord, finished: Sequence[Finished])
 def variant_table(record: SessionRecord, finished: Sequence[Finished]) -> Table | None:
     """A row for each variant: wrong ones first, examples and baselines last; None if nothing was judged."""
     head = record.head
-    wrong_verdicts = {v.variant: v.verdict for v in record.verdicts if not isinstance(v, SpeedVerdict)}
+    wrong_verdicts = {
+        v.variant: v.verdict for v in record.verdicts if not isinstance(v, SpeedVerdict)
+    }
     compared_variants = {v.variant for v in record.verdicts if v.against == "known_good"}
     names = [*head.variants, *head.emulated]  # False sorts before True.
-    names.sort(key=lambda name: (name not in wrong_verdicts, name in head.roles, name not in compared_variants))
+    names.sort(
+        key=lambda name: (
+            name not in wrong_verdicts,
+            name in head.roles,
+            name not in compared_variants,
+        )
+    )
     rows = []
     for name in names:
         cells = (
@@ -291,7 +368,9 @@ def _speed_cell(record: SessionRecord, name: str, against: Against) -> str:
     if len(speeds) == 1:
         return f"{speeds[0].verdict}: {say.ratio(speeds[0].ratio, speeds[0].interval)}"
     counts = Counter(speed.verdict for speed in speeds).most_common()
-    counts.sort(key=lambda pair: pair[0] == "inconclusive")  # The most frequent verdict first, this one last.
+    counts.sort(
+        key=lambda pair: pair[0] == "inconclusive"
+    )  # The most frequent verdict first, this one last.
     texts = [f"{word} on {count}" for word, count in counts]
     if texts:
         texts[0] += f" of {len(speeds)}"
@@ -306,7 +385,9 @@ def _correctness_cell(
     record: SessionRecord, finished: Sequence[Finished], name: str, wrong_verdict: str | None
 ) -> str:
     """The cell `12 of 12 checks, emulated`. `wrong_verdict`: `incorrect`, `invalid`, or None if right."""
-    variants = [checked for output in outputs_of(finished, VerifyOutput) for checked in output.variants]
+    variants = [
+        checked for output in outputs_of(finished, VerifyOutput) for checked in output.variants
+    ]
     checks = {checked.variant: checked.checks for checked in variants}.get(name)
     if not checks:
         return wrong_verdict or EMPTY_CELL
@@ -325,9 +406,13 @@ def _known_good_sentences(finished: Sequence[Finished]) -> tuple[str, ...]:
     """`The known good is commit 0123456789ab (session ...).`, or why no variant was compared with one."""
     outputs = outputs_of(finished, CompareOutput)
     texts = []
-    for good in sorted((good for output in outputs for good in output.known_good), key=lambda good: good.session):
+    for good in sorted(
+        (good for output in outputs for good in output.known_good), key=lambda good: good.session
+    ):
         branch = f" of branch {good.branch}" if good.branch else ""
-        known = f"commit {good.commit[:12]}{branch}" if good.commit else "a build of uncommitted files"
+        known = (
+            f"commit {good.commit[:12]}{branch}" if good.commit else "a build of uncommitted files"
+        )
         texts.append(f"{known} (session {good.session})")
     if texts:  # Variants whose known-good builds are of one session have equal texts.
         return (f"The known good is {'; '.join(dict.fromkeys(texts))}.",)
@@ -354,8 +439,12 @@ def _grade_and_cost_lines(record: SessionRecord, finished: Sequence[Finished]) -
     yield f"Time: {say.seconds(record.seconds)} of {planned_time} planned."
     yield say.cost_and_return(record.bill, record.seconds)
     # A wrong kernel that would pass comes before what was left out: `sorted` keeps the order otherwise.
-    if sentences := sorted(not_exercised_sentences(record, finished), key=lambda text: "would pass" not in text):
-        texts = [shortened(text, LONGEST_LISTED).replace("`", "") for text in sentences[:MOST_LISTED]]
+    if sentences := sorted(
+        not_exercised_sentences(record, finished), key=lambda text: "would pass" not in text
+    ):
+        texts = [
+            shortened(text, LONGEST_LISTED).replace("`", "") for text in sentences[:MOST_LISTED]
+        ]
         if len(sentences) > MOST_LISTED:
             texts.append(f"and {len(sentences) - MOST_LISTED} more, which the report lists")
         yield f"Not exercised: {'; '.join(texts)}."
@@ -396,7 +485,10 @@ def render_session(templates: Path, view: View) -> tuple[str, tuple[Figure, ...]
         "folds": folds,
         "baseline": view.head.baseline,
     }
-    text = markdown_environment(templates).get_template("report.md.j2").render(view=values).rstrip() + "\n"
+    text = (
+        markdown_environment(templates).get_template("report.md.j2").render(view=values).rstrip()
+        + "\n"
+    )
     return text, (picture,) if picture else ()
 
 
@@ -412,12 +504,16 @@ def verdict_sections(view: View) -> Iterator[Section]:
     it was timed; or why nothing was timed. Then each variant against its known-good build."""
     finished, baseline = view.finished, view.head.baseline
     has_verified_change = changing.has_change(finished, "verified")
-    note_if_empty = "Only changes were verified." if has_verified_change else "Nothing was verified."
+    note_if_empty = (
+        "Only changes were verified." if has_verified_change else "Nothing was verified."
+    )
     yield from findings.correctness_sections(finished, note_if_empty)
     roof = findings.find_roof(view.profiles)
     tables = list(findings.speed_sections(view.record.verdicts, finished, baseline, roof))
     yield from tables or [Section(f"Speed against {baseline}", note=_why_not_timed(finished))]
-    if texts := tuple(line for output in outputs_of(finished, MeasureOutput) for line in call_lines(output)):
+    if texts := tuple(
+        line for output in outputs_of(finished, MeasureOutput) for line in call_lines(output)
+    ):
         note = "How each side was called. Short calls of different kinds differ by what an empty one takes:"
         yield Section(note=note, lines=texts)
     if sensors := sensor_lines(finished, baseline):
@@ -432,10 +528,14 @@ def verdict_sections(view: View) -> Iterator[Section]:
 def _why_not_timed(finished: Sequence[Finished]) -> str:
     """Why no variant was timed against the baseline: only changes were, or all variants are wrong; else the reason
     of the last timing step that did not pass."""
-    timing_steps = [record for record in latest_attempts(finished) if record.action == "kernel.measure"]
+    timing_steps = [
+        record for record in latest_attempts(finished) if record.action == "kernel.measure"
+    ]
     if changing.has_change(finished, "timed") and not timing_steps:
         return "Only changes were timed."
-    verified_variants = [checks for output in outputs_of(finished, VerifyOutput) for checks in output.variants]
+    verified_variants = [
+        checks for output in outputs_of(finished, VerifyOutput) for checks in output.variants
+    ]
     unfinished_steps = [record for record in timing_steps if record.status != "passed"]
     reason = "no step of this session measured speed"
     if verified_variants and not any(checks.is_right for checks in verified_variants):
@@ -459,8 +559,12 @@ def lines_or_note(title: str, lines: Sequence[Line], note: str) -> list[Section]
     return [Section(title, note="" if lines else note, lines=tuple(lines))]
 
 
-LONGEST_MESSAGE = 110  # Characters of a message in the table; a failed step's whole one stands below it.
-LONGEST_INLINE_MESSAGE = 600  # A failed step's message longer than this many characters goes into a code block.
+LONGEST_MESSAGE = (
+    110  # Characters of a message in the table; a failed step's whole one stands below it.
+)
+LONGEST_INLINE_MESSAGE = (
+    600  # A failed step's message longer than this many characters goes into a code block.
+)
 
 
 def step_sections(view: View) -> Iterator[Section]:
@@ -507,7 +611,12 @@ def step_log(record: Finished) -> tuple[str, ...]:
 
 def environment_section(view: View) -> Iterator[Section]:
     """Machine, software and sources of the report's numbers, a line each; unknown ones are left out."""
-    head, finished, machine, revision = view.head, view.finished, view.head.machine, view.head.revision
+    head, finished, machine, revision = (
+        view.head,
+        view.finished,
+        view.head.machine,
+        view.head.revision,
+    )
     cores = say.count(machine.cores, "core")
     facts = {"Machine": f"{machine.name}, {machine.system}"}  # Label to text.
     facts["Processor"] = f"{machine.processor}, {cores}, {machine.memory_gb:.0f} GiB of memory"
@@ -524,7 +633,9 @@ def environment_section(view: View) -> Iterator[Section]:
         versions["NumPy"] = numpy.version or versions["NumPy"]
     packages = (f"{name} {version}" for name, version in versions.items() if version)
     facts["Python"] = ", ".join((machine.python, *packages))
-    compilers = [build.compiler for output in outputs_of(finished, BuildOutput) for build in output.builds]
+    compilers = [
+        build.compiler for output in outputs_of(finished, BuildOutput) for build in output.builds
+    ]
     compilers = compilers or [machine.compiler or "no C++ compiler"]
     compilers.append(f"nvcc {machine.nvcc}" if machine.nvcc else "no CUDA compiler")
     facts["Compilers"] = ", ".join(dict.fromkeys(compilers))
@@ -535,7 +646,11 @@ def environment_section(view: View) -> Iterator[Section]:
     if revision.commit is not None:
         branch = f" on {revision.branch}" if revision.branch else ""
         changed = f": {', '.join(revision.changed)}" if revision.changed else ""
-        state = f"with changes that are not committed{changed}" if revision.dirty else "nothing changed since"
+        state = (
+            f"with changes that are not committed{changed}"
+            if revision.dirty
+            else "nothing changed since"
+        )
         sources = f"commit {revision.commit[:12]}{branch}, {state}"
     facts |= {"Sources": sources, "Loop": head.loop_version}
     yield Section(lines=tuple(f"{label}: {text}" for label, text in facts.items() if text))
@@ -546,8 +661,12 @@ def jobs_section(view: View) -> Iterator[Section]:
     lines, jobs = [], jobs_of(view.finished)
     for name in dict.fromkeys(job.group for job in jobs):
         uuids = [job.uuid for job in jobs if job.group == name]
-        lines.append(f"{name}: {say.count(len(set(uuids)), 'device')}, {say.count(len(uuids), 'job')}")
-    note = "Ratios are paired on one device. Raw times of two devices never stand beside each other."
+        lines.append(
+            f"{name}: {say.count(len(set(uuids)), 'device')}, {say.count(len(uuids), 'job')}"
+        )
+    note = (
+        "Ratios are paired on one device. Raw times of two devices never stand beside each other."
+    )
     yield Section(note=note if lines else "", lines=tuple(lines))
 
 
@@ -560,7 +679,9 @@ def bottleneck_sections(view: View) -> Iterator[Section]:
         lines += [f"Fix: {leaf.fix}", f"Expected gain: {leaf.gain}"] if leaf.fix else []
         lines += [f"Not decided: {text}" for text in leaf.undecided]
         worst_text = f"`{leaf.variant}` does worst on {workload}. Severity: {leaf.severity}. "
-        yield Section(note=f"{worst_text}What holds it back: {leaf.bottleneck}{when}.", lines=tuple(lines))
+        yield Section(
+            note=f"{worst_text}What holds it back: {leaf.bottleneck}{when}.", lines=tuple(lines)
+        )
     if not profiles:
         yield Section(note="Nothing was profiled.")
     yield Section(table=profiling.facts_table(profiles), after=profiling.note_lines(profiles))
@@ -585,9 +706,13 @@ def memory_sections(view: View) -> Iterator[Section]:
     )
     table = prediction_table(view.record, view.finished)
     yield Section(
-        "Predicted and actual", note=note if table else "This session stored no prediction.", table=table
+        "Predicted and actual",
+        note=note if table else "This session stored no prediction.",
+        table=table,
     )
-    yield from lines_or_note("Learnings", view.record.learnings, "The records show nothing worth keeping.")
+    yield from lines_or_note(
+        "Learnings", view.record.learnings, "The records show nothing worth keeping."
+    )
 
 
 def origin_sections(view: View) -> Iterator[Section]:
@@ -597,7 +722,9 @@ def origin_sections(view: View) -> Iterator[Section]:
         yield Section("Go on with this session", code=(head.resume_command,))
     note = "The whole session, with the same inputs, and this report from its records:"
     yield Section("Each number", note=note, code=(head.repeat_command(), head.report_command))
-    places = "`journal.jsonl` in the folder of the session; verdicts, cost and grade: `record.json`."
+    places = (
+        "`journal.jsonl` in the folder of the session; verdicts, cost and grade: `record.json`."
+    )
     lines = [f"Steps, times and outputs: {places}"]
     for record in (record for record in latest_attempts(view.finished) if record.artifacts):
         lines.append(f"Raw samples of `{record.label}`: `{'`, `'.join(record.artifacts)}`")
@@ -612,11 +739,15 @@ FOLDS: dict[str, tuple[Callable[[View], Iterable[Section]], ...]] = {
     ),
     "Steps": (step_sections,),
     "Environment": (environment_section,),
-    "Controls": (lambda view: lines_or_note("", trust_sentences(view.finished), "No control was run."),),
+    "Controls": (
+        lambda view: lines_or_note("", trust_sentences(view.finished), "No control was run."),
+    ),
     "Jobs": (jobs_section,),
     "Bottleneck": (bottleneck_sections,),
     "Model of the GPU": (modelled_gpu_sections,),
-    "Money": (lambda view: spending.sections(view.record.bill, view.record.seconds, view.finished),),
+    "Money": (
+        lambda view: spending.sections(view.record.bill, view.record.seconds, view.finished),
+    ),
     "Memory": (memory_sections,),
     "How to have each number again": (origin_sections,),
 }
@@ -625,34 +756,53 @@ FOLDS: dict[str, tuple[Callable[[View], Iterable[Section]], ...]] = {
 
 DEFAULT_LIMIT_BYTES = 65_536
 """Default limit in bytes: a GitHub comment holds 65,536 characters, a job summary 1 MiB."""
-FIRST_SECTIONS = 3  # The first sections (cause, next action, variants) precede the output of failed steps.
-SUMMARY_SIZES = tuple(SizeLimit(rows, 500, 12) for rows in (2000, 1000, 500, 200, 100, 40, 15, 5, 1))
+FIRST_SECTIONS = (
+    3  # The first sections (cause, next action, variants) precede the output of failed steps.
+)
+SUMMARY_SIZES = tuple(
+    SizeLimit(rows, 500, 12) for rows in (2000, 1000, 500, 200, 100, 40, 15, 5, 1)
+)
 """Sizes of a summary's tables and lists, tried from the largest until it fits."""
 _LINK = re.compile(r"https?://[!-;=?-~]{1,290}")
-_MENTION = re.compile(r"\\.|(?P<ticks>`+)(?!`).+?(?<!`)(?P=ticks)(?!`)|(?P<mention>@(?=\w)|#(?=\d))", re.DOTALL)
+_MENTION = re.compile(
+    r"\\.|(?P<ticks>`+)(?!`).+?(?<!`)(?P=ticks)(?!`)|(?P<mention>@(?=\w)|#(?=\d))", re.DOTALL
+)
 """An escaped character, code between backticks (these two stay), or the sign of a GitHub mention."""
 
 
 def markdown_summary(
-    record: SessionRecord, finished: Sequence[Finished], limit: int = DEFAULT_LIMIT_BYTES, link: str = ""
+    record: SessionRecord,
+    finished: Sequence[Finished],
+    limit: int = DEFAULT_LIMIT_BYTES,
+    link: str = "",
 ) -> str:
     """A session in at most `limit` bytes of Markdown. `link`: to the whole report; UsageError if it is none."""
     if link and not _LINK.fullmatch(link):
-        raise UsageError(f"--link {shortened(link, 60)}: expected a web address", hint="--link https://...")
+        raise UsageError(
+            f"--link {shortened(link, 60)}: expected a web address", hint="--link https://..."
+        )
     summary, target = first_screen(record, finished), record.head.target
     # A CI workflow searches for this mark to update its earlier comment: `<!-- loop: my-kernel -->`.
     comment_mark = f"<!-- loop: {re.sub(r'[^A-Za-z0-9._]+', '-', target)[:80].strip('-')} -->"
     title = escape_prose(f"`{target}` on {record.head.device_text}")
     headline = f"**{escape_prose(summary.headline)}**\n"
-    whole_report = inline_code(record.head.report_command) + (f", or [here](<{link}>)" if link else "")
+    whole_report = inline_code(record.head.report_command) + (
+        f", or [here](<{link}>)" if link else ""
+    )
     end = f"\nThe whole report: {whole_report}.\n"
     step_sections = failed_step_sections(View(record, finished))
-    sections = [*summary.sections[:FIRST_SECTIONS], *step_sections, *summary.sections[FIRST_SECTIONS:]]
+    sections = [
+        *summary.sections[:FIRST_SECTIONS],
+        *step_sections,
+        *summary.sections[FIRST_SECTIONS:],
+    ]
     note = ""
     for size in (*SUMMARY_SIZES, None):  # None: the headline alone.
         body = f"\n{sections_as_markdown(sections, size)}\n" if size else ""
         # `@name` and `#12` are split, so that GitHub notifies no user and links no issue.
-        prose = _MENTION.sub(lambda match: match[0] + ("<!-- -->" if match["mention"] else ""), headline + body)
+        prose = _MENTION.sub(
+            lambda match: match[0] + ("<!-- -->" if match["mention"] else ""), headline + body
+        )
         text = f"{comment_mark}\n### {title}\n\n{prose}{note}{end}"
         if len(text.encode()) <= limit:
             break

@@ -50,7 +50,9 @@ class ShownRecorded(Printed):
         session = self.recorded
         row, when = session.row, f", {session.when}" if session.when else ""
         screen.prose(f"{session.id}: {row.outcome}")
-        screen.prose(f"recorded elsewhere as {row.id}, number {session.position}{when}: {session.source}")
+        screen.prose(
+            f"recorded elsewhere as {row.id}, number {session.position}{when}: {session.source}"
+        )
         if session.gpu:
             screen.prose(f"on {', '.join(map(str, session.gpu.values()))}")
         left_out = {"id", "outcome", "environment"}
@@ -61,7 +63,9 @@ class ShownRecorded(Printed):
         for rows in filter(None, (session.steps, session.measurements)):
             heads = list(dict.fromkeys(key for fields in rows for key in fields))
             screen.data("")
-            screen.table(heads, [[fields.get(key, "-") for key in heads] for fields in rows], folded_column=0)
+            screen.table(
+                heads, [[fields.get(key, "-") for key in heads] for fields in rows], folded_column=0
+            )
 
 
 class ShownSession(Printed):
@@ -79,16 +83,25 @@ class ShownSession(Printed):
         """Print the session's facts, a row per step, and its outcome."""
         head, record, revision = self.head, self.record, self.head.revision
         screen.prose(f"{head.id}: {head.plan.plan.title}")
-        screen.prose(f"target {head.target} ({', '.join(head.variants)}) on {head.device}, seed {head.seed}")
+        screen.prose(
+            f"target {head.target} ({', '.join(head.variants)}) on {head.device}, seed {head.seed}"
+        )
         commit = "unknown (not under git)" if revision.commit is None else revision.commit[:12]
         edits = " with uncommitted changes" if revision.commit and revision.dirty else ""
-        screen.prose(f"revision {commit}{edits}, loop {head.loop_version}, {head.machine.processor}\n\n")
-        rows = [(step.label, step.status, say.seconds(step.seconds), step.message) for step in self.steps]
+        screen.prose(
+            f"revision {commit}{edits}, loop {head.loop_version}, {head.machine.processor}\n\n"
+        )
+        rows = [
+            (step.label, step.status, say.seconds(step.seconds), step.message)
+            for step in self.steps
+        ]
         screen.table(("step", "status", "took", "outcome"), rows)
         if record is None:
             screen.data(f"\nnot finished; go on with: {head.resume_command}")
             return
-        screen.prose(f"\n{record.status}: {record.reason}\ngrade {record.grade}: {record.grade_reason}")
+        screen.prose(
+            f"\n{record.status}: {record.reason}\ngrade {record.grade}: {record.grade_reason}"
+        )
         screen.data(f"report: {head.report_command}")
         if record.status in RESUMABLE:
             screen.data(f"go on with: {head.resume_command}")

@@ -186,24 +186,43 @@ class Walk:
                     self.stop_reason = record.message
                 elif record.status == "failed" and step.on_fail == "stop":
                     self.stop_reason = f"{record.label}: {record.message}"
-                stop_if = self.resolved.plan.stop_if  # False while a value that it reads is not known.
+                stop_if = (
+                    self.resolved.plan.stop_if
+                )  # False while a value that it reads is not known.
                 if stop_if is not None and self.head is not None:
-                    values = readable_values(self.head, self.finished, self.session_values(self.finished))
+                    values = readable_values(
+                        self.head, self.finished, self.session_values(self.finished)
+                    )
                     self.is_stop_reached = not failing_parts(Expression.parse(stop_if), values)
                 skips_others = record.status == "failed" and step.on_fail != "continue"
                 if self.is_paused or skips_others or self.is_stop_reached:
                     break
-            answering_name = None if self.is_stop_reached else self._answering_pattern(pattern, state)
+            answering_name = (
+                None if self.is_stop_reached else self._answering_pattern(pattern, state)
+            )
             yield PatternEnded(run, name, state.status, state.seconds, answering_name)
             if answering_name is not None:
                 self.stop_reason = None
-                pending_names = [answering_name, *(other for other in pending_names if other != answering_name)]
-            fallback = self.resolved.plan.otherwise  # Runs if it is a pattern, and the objective is missed.
+                pending_names = [
+                    answering_name,
+                    *(other for other in pending_names if other != answering_name),
+                ]
+            fallback = (
+                self.resolved.plan.otherwise
+            )  # Runs if it is a pattern, and the objective is missed.
             is_pattern = any(planned.pattern.name == fallback for planned in self.resolved.patterns)
             has_run = any(record.pattern == fallback for record in self.finished)
             is_at_end = not pending_names and self.stop_reason is None
-            if is_at_end and fallback is not None and self.head is not None and is_pattern and not has_run:
-                reached = judge_objective(self.head, self.finished, self.session_values(self.finished))
+            if (
+                is_at_end
+                and fallback is not None
+                and self.head is not None
+                and is_pattern
+                and not has_run
+            ):
+                reached = judge_objective(
+                    self.head, self.finished, self.session_values(self.finished)
+                )
                 pending_names = [fallback] if reached is not None and reached.missed else []
 
     def _run_step(
@@ -229,7 +248,9 @@ class Walk:
         )
         samples: Samples = {}
         if reason := reason_to_skip(step, self._values(state)):
-            record = Finished.of(started, step.action, "skipped", reason, seconds=0.0, skipped_because=reason)
+            record = Finished.of(
+                started, step.action, "skipped", reason, seconds=0.0, skipped_because=reason
+            )
         else:
             yield StepBegan(started)
             record, samples = yield from self._act_and_judge(step, started, state)
@@ -273,12 +294,18 @@ class Walk:
         self.failure = failure or folder_watch.failure(has_failed=has_failed, messages=messages)
         if self.failure is not None:
             workshop = self.context.task.workshop
-            instruction = f"go on with: {workshop.resume_command}" if workshop else "run the same command again"
+            instruction = (
+                f"go on with: {workshop.resume_command}"
+                if workshop
+                else "run the same command again"
+            )
             status, message, record_fields, samples = "paused", self.failure.message, {}, {}
             hint = self.failure.with_instruction(instruction).hint
         timer.tick(0.0)  # The step's end is a message, too: it ends the last silence.
         record_fields |= {"seconds": timer.seconds, "longest_silence_s": timer.longest_silence_s}
-        return Finished.of(started, step.action, status, message, hint=hint, **record_fields), samples
+        return Finished.of(
+            started, step.action, status, message, hint=hint, **record_fields
+        ), samples
 
     def _act(
         self, step: Step, started: Started, timer: "StepTimer", folder_watch: FolderWatch
@@ -295,9 +322,14 @@ class Walk:
             return step.kill_after_s + spent_s + (1 + FIRST_CALLS) * slowest_s
 
         context = replace(
-            self.context, finished=tuple(self.finished), budget_s=step.budget_s, kill_after_s=limit_s()
+            self.context,
+            finished=tuple(self.finished),
+            budget_s=step.budget_s,
+            kill_after_s=limit_s(),
         )
-        arguments = action.arguments.model_validate(step.arguments)  # Checked when the plan was resolved.
+        arguments = action.arguments.model_validate(
+            step.arguments
+        )  # Checked when the plan was resolved.
         ticks: Waiting[Result[Output]] = action.run(context, arguments)
         try:
             while True:
@@ -347,7 +379,9 @@ class Walk:
         more often than its `visits`."""
         values = self._values(state)
         # A rule that reads a step which did not run does not hold.
-        rules = [rule for rule in pattern.next if not failing_parts(Expression.parse(rule.when), values)]
+        rules = [
+            rule for rule in pattern.next if not failing_parts(Expression.parse(rule.when), values)
+        ]
         if state.status == "paused" or not rules:
             return None
         visit = pattern.name, rules[0].pattern

@@ -52,7 +52,9 @@ def clean_text(text: str, longest: int = LONGEST) -> str:
     """`text` without escapes and control characters, cut to `longest`; line ends and tabs stay."""
     text = text[: 2 * longest]  # Escapes are removed below; cleaning all of a huge text takes long.
     if not text.isprintable():
-        text = "\n".join(line if line.isprintable() else plain_text(line) for line in text.split("\n"))
+        text = "\n".join(
+            line if line.isprintable() else plain_text(line) for line in text.split("\n")
+        )
     return text if len(text) <= longest else f"{text[:longest]} ... (cut)"
 
 
@@ -91,14 +93,18 @@ def pages(templates: Path, contents: Contents) -> Iterator[tuple[str, str]]:
         """A page, rendered from a template with these values."""
         folder, _, file = path.rpartition("/")
         place = {"top": "../" if folder else "", "section": folder, "here": file == "index.html"}
-        return path, env.get_template(f"{template}.html.j2").render(site=contents, **place, **values)
+        return path, env.get_template(f"{template}.html.j2").render(
+            site=contents, **place, **values
+        )
 
     def listed(rows: Sequence[Any], name: str = "rows") -> dict[str, Any]:
         """`rows` (the newest first) that a page lists, under `name`, and `more`: the number of others."""
         return {name: rows[:MOST_LISTED], "more": max(0, len(rows) - MOST_LISTED)}
 
     # Variant to (session; `wrong`, `right` or `not judged`; speed ratio): a wrong variant has no ratio.
-    judged: dict[str, list[tuple[SessionRow, str, float | None]]] = {name: [] for name in target.variants}
+    judged: dict[str, list[tuple[SessionRow, str, float | None]]] = {
+        name: [] for name in target.variants
+    }
     for name, judgements in judged.items():
         for row in newest:
             verdict, ratio = row.verdict_on(name), row.ratios.get(name) or None
@@ -131,7 +137,11 @@ def pages(templates: Path, contents: Contents) -> Iterator[tuple[str, str]]:
         tuning = [tuning for tuning in target.tuning.values() if tuning.variant == name]
         values = {"name": name, "variant": variant, "recipe": recipe, "tuning": tuning}
         yield page(page_path("kernels", name), "kernel", **values, **listed(judged[name], "points"))
-    ids = [None, *(row.id for row in contents.rows), None]  # The first and the last have one neighbour.
+    ids = [
+        None,
+        *(row.id for row in contents.rows),
+        None,
+    ]  # The first and the last have one neighbour.
     for number, row in enumerate(contents.rows):
         neighbours = {"older": ids[number], "newer": ids[number + 2]}
         yield page(page_path("sessions", row.id), "session", row=row, **neighbours)
@@ -158,7 +168,9 @@ def site_environment(templates: Path) -> Environment:
     }
     env.globals |= {
         "page": page_path,
-        "place": lambda row: row.environment.gpu or row.environment.processor or "an unknown machine",
+        "place": lambda row: (
+            row.environment.gpu or row.environment.processor or "an unknown machine"
+        ),
     }
     return env
 

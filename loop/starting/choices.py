@@ -22,7 +22,9 @@ import torch
 from loop.starting.model import RESERVED_NAMES, Scalar, TensorSpec
 
 LIST_LENGTH = 3  # Length of a list of tensors.
-INDEX_WORDS = "idx|ids?|index|indices|indexes|pos|positions?|labels?|tokens?|len|lengths?|lens|slots?"
+INDEX_WORDS = (
+    "idx|ids?|index|indices|indexes|pos|positions?|labels?|tokens?|len|lengths?|lens|slots?"
+)
 INDEX = re.compile(rf"(.*_)?({INDEX_WORDS})\d?")
 OFFSETS = re.compile(r".*(cu_seqlens?|indptr|offsets|crow\w*|row_?ptrs?|splits)")
 """Names of index tensors with sorted values."""
@@ -40,8 +42,15 @@ INTS = (
     (r"k|top_?k|topk", (3, 2, 1)),
 )
 """Name pattern of an integer parameter to values that are tried before sizes of the inputs."""
-FLOATS = ((r".*eps.*", 1e-5), (r".*(drop|prob).*|p", 0.0), (r".*(theta|base).*", 10000.0), (r".*momentum.*", 0.1))
-FLAG = re.compile(r"(is|use|has|with|do)_.*|causal|bias|affine|training|keepdim|inplace|normalize|reverse")
+FLOATS = (
+    (r".*eps.*", 1e-5),
+    (r".*(drop|prob).*|p", 0.0),
+    (r".*(theta|base).*", 10000.0),
+    (r".*momentum.*", 0.1),
+)
+FLAG = re.compile(
+    r"(is|use|has|with|do)_.*|causal|bias|affine|training|keepdim|inplace|normalize|reverse"
+)
 AXIS = re.compile(r"(dim|axis|dims|axes|start_dim|end_dim)\d?")
 """Parameters whose default is kept, because a kernel is written for one axis."""
 KINDS = {bool: "bool", int: "int", float: "float", str: "str"}
@@ -104,7 +113,9 @@ class Choices:
             if text is not None:
                 is_positional = parameter.kind is Parameter.POSITIONAL_ONLY
                 call.append(("" if is_positional else parameter.name, text))
-        for path in () if bound or self.is_constructor or self.names else (*self.likes, *self.values):
+        for path in (
+            () if bound or self.is_constructor or self.names else (*self.likes, *self.values)
+        ):
             text = self.add(path, None, Parameter.empty, {}) or ""
             call.append(("" if path in self.likes else path, text))
         return call
@@ -143,7 +154,9 @@ class Choices:
         value, name = self.values.get(path, default), path.rpartition(".")[2]
         self.used |= {path} if is_set else set()
         is_number = isinstance(value, bool | int | float) and not isinstance(value, enum.Enum)
-        is_varied = not AXIS.fullmatch(name) and (self.attribute_names is None or name in self.attribute_names)
+        is_varied = not AXIS.fullmatch(name) and (
+            self.attribute_names is None or name in self.attribute_names
+        )
         if is_number and (is_set or is_varied):
             self.by_path[path] = [self._attribute(path, value)]
             return "{" + path + "}"
@@ -177,7 +190,9 @@ class Choices:
         arguments = []
         for part in parameters(annotation):
             text = self.add(f"{path}.{part.name}", part.annotation, part.default, reads)
-            arguments += [] if text is None else [f"{part.name}={text}"]  # None: left at its default.
+            arguments += (
+                [] if text is None else [f"{part.name}={text}"]
+            )  # None: left at its default.
         return f"{name}({', '.join(arguments)})"
 
     def _add_object(self, path: str, parts: Mapping[str, bool], given_parts: Sequence[str]) -> str:
@@ -202,11 +217,17 @@ class Choices:
         name = path.rpartition(".")[2]
         if kind == "bool" or (not kind and FLAG.fullmatch(name)):
             return [self._attribute(path, value) for value in (False, True)]
-        number = next((value for pattern, value in FLOATS if re.fullmatch(pattern, name.lower())), None)
+        number = next(
+            (value for pattern, value in FLOATS if re.fullmatch(pattern, name.lower())), None
+        )
         if kind == "float" or (not kind and number is not None):
             return [self._attribute(path, 0.7 if number is None else number)]
-        constants = next((values for pattern, values in INTS if re.fullmatch(pattern, name.lower())), ())
-        size_texts: dict[str, str] = {}  # Dimension to `<x.2>`: the first tensor that has it, the last axis.
+        constants = next(
+            (values for pattern, values in INTS if re.fullmatch(pattern, name.lower())), ()
+        )
+        size_texts: dict[
+            str, str
+        ] = {}  # Dimension to `<x.2>`: the first tensor that has it, the last axis.
         last_sizes = []
         for tensor, like in self.likes.items():
             tensor = tensor.replace(".", "_")
@@ -214,7 +235,10 @@ class Choices:
             for axis in reversed(range(len(like.dims))):
                 size_texts.setdefault(like.dims[axis], f"<{tensor}.{axis}>")
         if kind == "ints":
-            return [*last_sizes, *(Choice(repr((constant,) * rank)) for constant in constants for rank in (2, 1))]
+            return [
+                *last_sizes,
+                *(Choice(repr((constant,) * rank)) for constant in constants for rank in (2, 1)),
+            ]
         same_name = [dim for dim in size_texts if dim.lower() == name.lower()]
         is_integer = self.is_constructor or "." in path or constants or same_name
         if kind != "int" and (kind or not is_integer):
@@ -236,7 +260,9 @@ class Choices:
         # Each draw: element type, kind of values and bound, as in `TensorSpec`.
         is_whole = like.dtype.strip("u").startswith("int")
         whole_type = like.dtype if is_whole else "int64"
-        ordered, bounded = ([(whole_type, values, high) for high in highs] for values in ("sorted", "index"))
+        ordered, bounded = (
+            [(whole_type, values, high) for high in highs] for values in ("sorted", "index")
+        )
         index = [*ordered, *bounded] if is_sorted else bounded
         masks = [("bool", "mask", ""), ("bool", "mask_out", "")]
         normal = [(like.dtype, "normal", ""), (like.dtype, "positive", "")]
@@ -263,7 +289,9 @@ class Choices:
         first = choices[0].inputs[0]
         names = [f"{name}_{number}" for number in range(LIST_LENGTH)]
         inputs = tuple(first.model_copy(update={"name": name}) for name in names)
-        listed = Choice(f"[{', '.join(names)}]", inputs, notes=(f"{name}: a list of {LIST_LENGTH} tensors",))
+        listed = Choice(
+            f"[{', '.join(names)}]", inputs, notes=(f"{name}: a list of {LIST_LENGTH} tensors",)
+        )
         return [listed] if kind == "tensors" else choices if kind else [*choices, listed]
 
 
@@ -291,11 +319,17 @@ def kind_of(annotation: Any) -> tuple[str, Any]:
     if origin in (typing.Union, types.UnionType):
         return kind_of(next(argument for argument in arguments if argument is not type(None)))
     if origin is not None and arguments:  # A list or tuple: by its last element type.
-        kind, _ = kind_of(next(argument for argument in reversed(arguments) if argument is not Ellipsis))
+        kind, _ = kind_of(
+            next(argument for argument in reversed(arguments) if argument is not Ellipsis)
+        )
         return {"tensor": "tensors", "int": "ints"}.get(kind, "other"), None
     if annotation in UNSPECIFIC:
         return "", None
-    text = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", str(annotation))
+    text = (
+        annotation
+        if isinstance(annotation, str)
+        else getattr(annotation, "__name__", str(annotation))
+    )
     if "Tensor" in text or (isinstance(annotation, type) and issubclass(annotation, torch.Tensor)):
         return "tensor", None
     kind = KINDS.get(annotation) or (text if text in KINDS.values() else "")
@@ -314,7 +348,11 @@ def reads_of(owner: Any) -> Reads:
         if not isinstance(node, ast.Attribute | ast.Subscript):
             continue
         value = node.value
-        if isinstance(value, ast.Attribute) and isinstance(value.value, ast.Name) and value.value.id == "self":
+        if (
+            isinstance(value, ast.Attribute)
+            and isinstance(value.value, ast.Name)
+            and value.value.id == "self"
+        ):
             name = value.attr  # self.config.eps counts as config.eps.
         elif isinstance(value, ast.Name):
             name = value.id

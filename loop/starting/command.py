@@ -73,7 +73,9 @@ def init(request: InitRequest) -> MadeTarget:
     start_time = time.monotonic()
     try:
         answer = _try_function(request)
-    except WorkFailed:  # Native code may crash where it finds no memory: torch's conv1d does on long sizes.
+    except (
+        WorkFailed
+    ):  # Native code may crash where it finds no memory: torch's conv1d does on long sizes.
         if time.monotonic() - start_time > TRIAL_LIMIT_S / 2:
             raise  # It hangs, and would do so again.
         answer = _try_function(replace(request, tries_long_sizes=False))
@@ -141,8 +143,12 @@ def read_options(request: InitRequest) -> InitOptions:
     module = (Path(module).name if "/" in module else module).removesuffix(".py")
     if not all(word.isidentifier() for word in (*module.split("."), *name.split("."))):
         expected = f"expected module:function, or a file that ends in {', '.join(BUILD_BY_ENDING)}"
-        raise UsageError(f"{text}: {expected}", hint="loop init DIR --from torch:relu --like input=N,M")
-    files = {file: folder / file for file in find_used_files([module], folder) if file.endswith(".py")}
+        raise UsageError(
+            f"{text}: {expected}", hint="loop init DIR --from torch:relu --like input=N,M"
+        )
+    files = {
+        file: folder / file for file in find_used_files([module], folder) if file.endswith(".py")
+    }
     module_path = module.replace(".", "/")
     if files.keys().isdisjoint((f"{module_path}.py", f"{module_path}/__init__.py")):
         files = {}  # Installed, or without Python source: nothing to copy.
@@ -157,7 +163,9 @@ def _parse_set(texts: Sequence[str]) -> dict[str, Any]:
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not PATH.fullmatch(name):
-            raise UsageError(f"--set {text!r}: expected a name with its value", hint="such as --set heads=4")
+            raise UsageError(
+                f"--set {text!r}: expected a name with its value", hint="such as --set heads=4"
+            )
         try:
             values[name] = ast.literal_eval({"true": "True", "false": "False"}.get(value, value))
         except (ValueError, SyntaxError):
@@ -175,10 +183,18 @@ def _parse_like(texts: Sequence[str]) -> tuple[dict[str, TensorSpec], dict[str, 
         match = LIKE.fullmatch(shape.replace(" ", ""))
         dims = match["dims"].split(",") if match else [""]
         is_reserved = not {*dims}.isdisjoint(RESERVED_NAMES) or any(map(iskeyword, (path, *dims)))
-        if not match or is_reserved or not PATH.fullmatch(path) or not all(map(SIZE.fullmatch, dims)):
+        if (
+            not match
+            or is_reserved
+            or not PATH.fullmatch(path)
+            or not all(map(SIZE.fullmatch, dims))
+        ):
             hint = "such as --like x=N,M or --like x=64,1000; a type follows: --like places=N:int64"
             hint += "; where one size follows from another, as N+1 does, give it a letter of its own, or numbers"
-            raise UsageError(f"--like {text!r}: expected a tensor with its sizes, by name or by number", hint=hint)
+            raise UsageError(
+                f"--like {text!r}: expected a tensor with its sizes, by name or by number",
+                hint=hint,
+            )
         dtype = match["dtype"] or ""
         if dtype and dtype not in ITEM_SIZES:
             message = f"--like {text!r}: no type {dtype!r}: {', '.join(ITEM_SIZES)}"
@@ -188,10 +204,14 @@ def _parse_like(texts: Sequence[str]) -> tuple[dict[str, TensorSpec], dict[str, 
     used_names = {*all_dims, *(like.high for like in likes.values())}
     letters = (*LETTERS, *(f"D{number}" for number in range(len(all_dims))))
     free_letters = (letter for letter in letters if letter not in used_names)
-    letter_by_number = {dim: next(free_letters) for dim in dict.fromkeys(filter(str.isdigit, all_dims))}
+    letter_by_number = {
+        dim: next(free_letters) for dim in dict.fromkeys(filter(str.isdigit, all_dims))
+    }
     for path, like in likes.items():
         named_dims = tuple(letter_by_number.get(dim, dim) for dim in like.dims)
         likes[path] = like.model_copy(update={"dims": named_dims})
     if ambiguous := {*all_dims} & {path.replace(".", "_") for path in likes}:
-        raise UsageError(f"--like: `{min(ambiguous)}` is a tensor and a size", hint="call the size otherwise")
+        raise UsageError(
+            f"--like: `{min(ambiguous)}` is a tensor and a size", hint="call the size otherwise"
+        )
     return likes, {letter: int(number) for number, letter in letter_by_number.items()}

@@ -164,7 +164,9 @@ class Outcome:
     def equals(self, other: "Outcome") -> bool:
         """Whether another call gave the same results bit by bit; False without results."""
         pairs = [(tensor, other.results.get(name)) for name, tensor in self.results.items()]
-        return bool(pairs) and all(second is not None and same_bits(first, second) for first, second in pairs)
+        return bool(pairs) and all(
+            second is not None and same_bits(first, second) for first, second in pairs
+        )
 
 
 class Trial:
@@ -178,7 +180,9 @@ class Trial:
         self.inputs = [tensor for choice in choices.values() for tensor in choice.inputs]
         """All input tensors, in the order of the call."""
         # `shifted` changes the first of normal values alone: float32 loses too much with shifted weights.
-        self.first_normal = next((tensor for tensor in self.inputs if tensor.values == "normal"), None)
+        self.first_normal = next(
+            (tensor for tensor in self.inputs if tensor.values == "normal"), None
+        )
         is_drawn = all(tensor.values in ("normal", "positive") for tensor in self.inputs)
         self.needs_generator = subject.kind != "function" or not is_drawn
         """Whether the target needs a Python function that makes its inputs: loop draws only normal values."""
@@ -194,7 +198,9 @@ class Trial:
         self.notes: list[str] = []  # What was guessed from its calls, a sentence each.
         names = _executed_names(self.wrapper(""), "reference")
         self.function = names[subject.function]
-        module = sys.modules[REFERENCE] = types.ModuleType(REFERENCE)  # The source of `make` imports it.
+        module = sys.modules[REFERENCE] = types.ModuleType(
+            REFERENCE
+        )  # The source of `make` imports it.
         vars(module).update(names)
         self.make_inputs = _executed_names(self.generator(REFERENCE), "inputs")["make"]
 
@@ -211,12 +217,20 @@ class Trial:
         the inputs, as in the source of `_normal`; `attributes`: those that differ from the choices; `ramp`: 1 or
         -1, to replace zeros by tiny values that rise or fall with their position."""
         attributes = {**self.attributes, **attributes}
-        inputs = self.make_inputs(**sizes, **attributes, drawn=drawn, seed=SEED, dtype=torch.float32)
+        inputs = self.make_inputs(
+            **sizes, **attributes, drawn=drawn, seed=SEED, dtype=torch.float32
+        )
         arguments = [_copy(value, as_float64=as_float64) for value in inputs]
         for value in arguments if ramp else ():
             if isinstance(value, Tensor) and value.is_floating_point():
-                positions = torch.arange(1.0, 1 + value.numel(), dtype=value.dtype).reshape(value.shape)
-                value += 1e-300 * (positions if ramp > 0 else 1 + value.numel() - positions) * (value == 0)
+                positions = torch.arange(1.0, 1 + value.numel(), dtype=value.dtype).reshape(
+                    value.shape
+                )
+                value += (
+                    1e-300
+                    * (positions if ramp > 0 else 1 + value.numel() - positions)
+                    * (value == 0)
+                )
         before = [_copy(value, as_float64=False) for value in arguments]
         outputs = outputs_by_path(self.function(*arguments, **attributes))
         for name, output in outputs.items():
@@ -228,9 +242,15 @@ class Trial:
         for number, (new, old) in enumerate(zip(arguments, before, strict=True)):
             if isinstance(new, Tensor) and not same_bits(new, old):
                 changed[number] = new
-        changed_ids = {id(tensor) for tensor in changed.values()}  # Such an input may also be returned.
-        returned = {name: tensor for name, tensor in outputs.items() if id(tensor) not in changed_ids}
-        return Outcome({name: tensor.detach().clone() for name, tensor in returned.items()}, changed)
+        changed_ids = {
+            id(tensor) for tensor in changed.values()
+        }  # Such an input may also be returned.
+        returned = {
+            name: tensor for name, tensor in outputs.items() if id(tensor) not in changed_ids
+        }
+        return Outcome(
+            {name: tensor.detach().clone() for name, tensor in returned.items()}, changed
+        )
 
     def try_sizes(self, sizes: Mapping[str, int], attributes: Mapping[str, Any] = {}) -> bool:
         """Whether a call runs, is as finite as earlier ones and has their outputs. If so, `outcomes` gets it."""
@@ -257,8 +277,12 @@ class Trial:
         each dimension and attribute in it to its text in the wrapper."""
         text = self.argument_text(self.subject.constructor)
         dims = {tensor.name: tensor.dims for tensor in self.inputs}
-        values = {dims[tensor][int(axis)]: f"<{tensor}.{axis}>" for tensor, axis in SIZE.findall(text)}
-        values |= {name: name for name in self.attributes if re.search(rf"\b{re.escape(name)}\b", text)}
+        values = {
+            dims[tensor][int(axis)]: f"<{tensor}.{axis}>" for tensor, axis in SIZE.findall(text)
+        }
+        values |= {
+            name: name for name in self.attributes if re.search(rf"\b{re.escape(name)}\b", text)
+        }
         return SIZE.sub(lambda match: dims[match[1]][int(match[2])], text), values
 
     def wrapper(self, title: str) -> str:
@@ -281,10 +305,14 @@ class Trial:
             if subject.kind == "module":
                 call = f"torch.func.functional_call({instance}, weights, (), dict({arguments}))"
         call = SIZE.sub(r"\1.shape[\2]", call)
-        imports = "\n".join([*subject.imports, f"from {subject.module} import {top_name} as _given"])
+        imports = "\n".join(
+            [*subject.imports, f"from {subject.module} import {top_name} as _given"]
+        )
         code = f"{call}\n{make_instance}\n{imports}"
         modules = [name for name in ("functools", "torch") if re.search(rf"\b{name}\.", code)]
-        import_text = "".join(f"import {name}\n" for name in modules) + "\n" * bool(modules) + imports
+        import_text = (
+            "".join(f"import {name}\n" for name in modules) + "\n" * bool(modules) + imports
+        )
         body = f"return {call}" if self.has_outputs else call  # Else it only changes its inputs.
         return (
             f'"""{title}: {subject.full_name}."""\n\n{import_text}\n{make_instance}\n\n'
@@ -293,7 +321,9 @@ class Trial:
 
     def generator(self, reference: str) -> str:
         """Source of a module whose `make` draws all inputs; `reference`: module with `_make_instance`."""
-        drawings = [_drawing_call(tensor, is_first=tensor is self.first_normal) for tensor in self.inputs]
+        drawings = [
+            _drawing_call(tensor, is_first=tensor is self.first_normal) for tensor in self.inputs
+        ]
         imports = "import torch"
         if self.subject.kind != "function":
             imports += f"\n\nfrom {reference} import _make_instance"
@@ -348,7 +378,17 @@ def _executed_names(text: str, name: str) -> dict[str, Any]:
 LONG_S, MOST_BYTES = 0.5, 16 << 20  # Limits of a timed call: seconds, size of an output.
 MOST_EDGES, MOST_VARIED, MOST_SINGLE = 16, 6, 5
 """Most checked workloads with other sizes, attributes that get another value, values of a single size."""
-EDGES = ((3, 17, 5, 9), (1,), (33, 3), (65, 31, 7, 2), (5, 1), (1, 67), (2, 129, 3), (128, 64, 32), (32, 512))
+EDGES = (
+    (3, 17, 5, 9),
+    (1,),
+    (33, 3),
+    (65, 31, 7, 2),
+    (5, 1),
+    (1, 67),
+    (2, 129, 3),
+    (128, 64, 32),
+    (32, 512),
+)
 """Sizes at which kernels often fail, over all dimensions: padding of 1 and 3, fast paths of powers of two."""
 SINGLE_SIZES = (1, 3, 128, 7, 36, 64, 17, 33, 67, 2, 4, 12, 20)
 """Values for a single changed size, used for dimensions that EDGES cannot vary."""
@@ -398,7 +438,11 @@ class Sizes:
         """The timed sizes. Those that the user did not fix are divided by `divisor`, to 8 at least."""
         timed_sizes = {name: self.fixed_sizes.get(name, 0) for name in self.names}
         for name in self.free_dims:
-            owners = [(len(shape), len(shape) - 1 - shape.index(name)) for shape in self.shapes if name in shape]
+            owners = [
+                (len(shape), len(shape) - 1 - shape.index(name))
+                for shape in self.shapes
+                if name in shape
+            ]
             rank, axis_from_last = max(owners)  # The tensor of highest rank decides.
             sizes = TIMED_SIZES.get(rank, MORE_DIMS)
             size = sizes[min(axis_from_last, len(sizes) - 1)]
@@ -427,7 +471,9 @@ def check_results(trial: Trial, sizes: Dims, folder: str) -> None:
     outcome, name = trial.run(sizes), trial.subject.full_name
     torch.manual_seed(SEED + 1)  # A function that draws numbers now draws others.
     if not outcome.results:
-        raise UsageError(f"{name} gives no tensor, and changes no input", "name a function that gives tensors")
+        raise UsageError(
+            f"{name} gives no tensor, and changes no input", "name a function that gives tensors"
+        )
     repeats, module = [trial.run(sizes)], sys.modules[trial.subject.module]
     if (module.__file__ or "").startswith(f"{folder}/"):  # A new import may draw other values.
         with suppress(Exception):
@@ -441,7 +487,13 @@ def check_results(trial: Trial, sizes: Dims, folder: str) -> None:
 
 
 def gather_facts(
-    trial: Trial, base: Dims, sizes: Sizes, choices: Choices, *, is_cuda: bool, tries_long_sizes: bool
+    trial: Trial,
+    base: Dims,
+    sizes: Sizes,
+    choices: Choices,
+    *,
+    is_cuda: bool,
+    tries_long_sizes: bool,
 ) -> Facts:
     """The facts for target.yaml, from a few dozen calls. `base`: sizes that run. `choices`: all choices.
     `is_cuda`: whether the variant is a CUDA kernel; `tries_long_sizes`: as in `InitRequest`. Adds a note on each
@@ -454,19 +506,26 @@ def gather_facts(
             text = str(choice.attributes.get(choice.text, choice.text))
             text = re.sub(r"<(\w+)\.(\d+)>", r"\1.shape[\2]", text)
             notes.append(f"{path} = {text}, with which it runs; --set {path}=VALUE changes it")
-    is_python = choices.attribute_names is None  # A kernel may be written for sizes given by number.
+    is_python = (
+        choices.attribute_names is None
+    )  # A kernel may be written for sizes given by number.
     quick, checked = _workloads(trial, base, sizes, vary_fixed=is_python)
     # Other values and attributes are checked at the largest sizes, if possible at such that no tile divides.
     check_sizes = max(
-        checked or [base], key=lambda sizes: min(((size % 32 > 0, size) for size in sizes.values()), default=())
+        checked or [base],
+        key=lambda sizes: min(((size % 32 > 0, size) for size in sizes.values()), default=()),
     )
     value_edges = list(_other_values(trial, check_sizes))
     drawn = {workload["drawn"] for workload in value_edges}
-    attribute_edges = list(_other_attributes(trial, check_sizes, "wide" if "wide" in drawn else "normal"))
+    attribute_edges = list(
+        _other_attributes(trial, check_sizes, "wide" if "wide" in drawn else "normal")
+    )
     edges = [*checked[:MOST_EDGES], *value_edges, *attribute_edges]
     other_attributes: dict[str, Any] = {}
     for workload in attribute_edges:
-        other_attributes |= {name: value for name, value in workload.items() if name in trial.attributes}
+        other_attributes |= {
+            name: value for name, value in workload.items() if name in trial.attributes
+        }
     if other_attributes and trial.try_sizes(quick[-1], other_attributes):
         edges.append({**quick[-1], **other_attributes})
     outputs, updates = _outputs(trial, base)
@@ -475,7 +534,12 @@ def gather_facts(
         long += _long_sizes(trial, base, quick[0], sizes, is_cuda=is_cuda)
     else:
         trial.notes.append("no long sizes: the process that tried them crashed")
-    long += [{**workload, "drawn": kind} for workload in long[:1] for kind in ("wide", "alike") if kind in drawn]
+    long += [
+        {**workload, "drawn": kind}
+        for workload in long[:1]
+        for kind in ("wide", "alike")
+        if kind in drawn
+    ]
     return Facts(outputs, updates, quick, edges, long, _tolerance(trial, quick[0]))
 
 
@@ -497,7 +561,9 @@ def _tolerance(trial: Trial, sizes: Dims) -> float:
     try:
         error = _float32_error(trial, sizes, "normal")
     except Exception as problem:
-        trial.notes.append(f"the reference runs in its own types alone, not in float64: {describe_error(problem)}")
+        trial.notes.append(
+            f"the reference runs in its own types alone, not in float64: {describe_error(problem)}"
+        )
         return TOLERANCE
     if TOLERANCE_FACTOR * error <= TOLERANCE:
         return TOLERANCE
@@ -506,7 +572,9 @@ def _tolerance(trial: Trial, sizes: Dims) -> float:
     return tolerance
 
 
-def _workloads(trial: Trial, base: Dims, sizes: Sizes, *, vary_fixed: bool) -> tuple[list[Dims], list[Dims]]:
+def _workloads(
+    trial: Trial, base: Dims, sizes: Sizes, *, vary_fixed: bool
+) -> tuple[list[Dims], list[Dims]]:
     """Timed sizes (the largest within the limits, and odd ones), and sizes that are only checked; all of them run.
     `base`: sizes at which the function runs; `vary_fixed`: whether sizes given by number may vary."""
     largest = dict[str, int]()
@@ -520,7 +588,11 @@ def _workloads(trial: Trial, base: Dims, sizes: Sizes, *, vary_fixed: bool) -> t
                 break
             largest = candidate
     largest = largest or base
-    fixed = [name for name, size in sizes.fixed_sizes.items() if not vary_fixed or size <= LARGEST_UNVARIED]
+    fixed = [
+        name
+        for name, size in sizes.fixed_sizes.items()
+        if not vary_fixed or size <= LARGEST_UNVARIED
+    ]
     names = [name for name in sizes.names if name not in fixed]
     independent: list[str] = []
     dependent: list[str] = []  # Not every size runs, as with heads and width.
@@ -533,7 +605,11 @@ def _workloads(trial: Trial, base: Dims, sizes: Sizes, *, vary_fixed: bool) -> t
         checked += [candidate] if candidate not in checked and trial.try_sizes(candidate) else []
     for name in dependent if len(checked) >= ENOUGH_EDGES else names:  # One size changes at a time.
         candidates = [{**base, name: size} for size in SINGLE_SIZES]
-        running = [workload for workload in candidates if workload not in checked and trial.try_sizes(workload)]
+        running = [
+            workload
+            for workload in candidates
+            if workload not in checked and trial.try_sizes(workload)
+        ]
         checked += running[:MOST_SINGLE]
     if sizes.free_dims and base not in checked:
         checked.append(base)
@@ -543,9 +619,13 @@ def _workloads(trial: Trial, base: Dims, sizes: Sizes, *, vary_fixed: bool) -> t
         odd[name] = quarter + (1 if quarter % 2 == 0 else 2)  # No tile divides it.
     quick = [largest, odd] if odd != largest and trial.try_sizes(odd) else [largest]
     if dependent:
-        trial.notes.append(f"not every size of {', '.join(dependent)} runs: those that do are checked")
+        trial.notes.append(
+            f"not every size of {', '.join(dependent)} runs: those that do are checked"
+        )
     if not checked:
-        trial.notes.append("no other sizes are checked: name those at which a kernel may go wrong under `edges`")
+        trial.notes.append(
+            "no other sizes are checked: name those at which a kernel may go wrong under `edges`"
+        )
     return quick, checked
 
 
@@ -565,21 +645,33 @@ def _other_values(trial: Trial, sizes: Dims) -> Iterator[dict[str, Any]]:
             if drawn == "zeros":
                 # If zeros become tiny values that rise, or that fall, do results differ, as those of an index do?
                 # Integers of 8 bits are quantised values, not indices.
-                ramps = [trial.run(sizes, drawn=drawn, as_float64=True, ramp=ramp).results for ramp in (1, -1)]
+                ramps = [
+                    trial.run(sizes, drawn=drawn, as_float64=True, ramp=ramp).results
+                    for ramp in (1, -1)
+                ]
                 names = [name for name, result in ramps[0].items() if result.dtype not in QUANTISED]
                 pairs = [(ramps[0][name].double(), ramps[1][name].double()) for name in names]
-                if not all(torch.allclose(rising, falling, 1e-3, 1e-3) for rising, falling in pairs):
+                if not all(
+                    torch.allclose(rising, falling, 1e-3, 1e-3) for rising, falling in pairs
+                ):
                     continue
-            if trial.run(sizes, drawn=drawn).is_finite and EXACT_ENOUGH.get(drawn, 0) * error < TOLERANCE:
+            if (
+                trial.run(sizes, drawn=drawn).is_finite
+                and EXACT_ENOUGH.get(drawn, 0) * error < TOLERANCE
+            ):
                 yield {**sizes, "drawn": drawn}
 
 
-def _long_sizes(trial: Trial, base: Dims, timed: Dims, sizes: Sizes, *, is_cuda: bool) -> list[Dims]:
+def _long_sizes(
+    trial: Trial, base: Dims, timed: Dims, sizes: Sizes, *, is_cuda: bool
+) -> list[Dims]:
     """Workloads with one size beyond 16 bits, where an index of type `short` overflows; if possible the other free
     sizes are of SMALL_SIZES. Of a CUDA kernel only the first size is that long, for a block may hold a row: others
     are odd, and a little below the `timed` ones, where a wrong end of a row shows. A size that takes time or
     memory, or does not run, is only beyond 8 bits, or is left out; a note says so."""
-    dims, long_size = (sizes.free_dims[:1], LONG_CUDA_SIZE) if is_cuda else (sizes.free_dims, LONG_SIZE)
+    dims, long_size = (
+        (sizes.free_dims[:1], LONG_CUDA_SIZE) if is_cuda else (sizes.free_dims, LONG_SIZE)
+    )
     candidates = [{**base, **dict.fromkeys(sizes.free_dims, size)} for size in SMALL_SIZES]
     small, workloads = next(filter(trial.try_sizes, candidates), base), list[Dims]()
     limit_memory(LONG_BYTES)
@@ -591,12 +683,20 @@ def _long_sizes(trial: Trial, base: Dims, timed: Dims, sizes: Sizes, *, is_cuda:
         for size in choices:
             began = time.process_time()
             runs = trial.try_sizes({**small, name: -(-size // 1024) * 64})
-            if runs and time.process_time() - began < LONG_TRIAL_S and trial.try_sizes({**small, name: size}):
+            if (
+                runs
+                and time.process_time() - began < LONG_TRIAL_S
+                and trial.try_sizes({**small, name: size})
+            ):
                 workloads.append({**small, name: size})
                 break
     lift_memory_limit()
-    if missing := [name for name in dims if not any(workload[name] >= long_size for workload in workloads)]:
-        trial.notes.append(f"{', '.join(missing)} below {long_size:,}: longer ones take too long, or do not run")
+    if missing := [
+        name for name in dims if not any(workload[name] >= long_size for workload in workloads)
+    ]:
+        trial.notes.append(
+            f"{', '.join(missing)} below {long_size:,}: longer ones take too long, or do not run"
+        )
     return workloads
 
 
@@ -611,13 +711,18 @@ def _other_attributes(trial: Trial, sizes: Dims, drawn: str) -> Iterator[dict[st
             candidates = [not value]
         elif isinstance(value, int):
             candidates = [value + 1, value * 2, value // 2, value - 1, 0, 1, 4 * value + 3]
-        effective: list[tuple[bool, Scalar, Outcome]] = []  # Whether it changes shapes, value and results.
+        effective: list[
+            tuple[bool, Scalar, Outcome]
+        ] = []  # Whether it changes shapes, value and results.
         for candidate in candidates:
             with suppress(Exception):
                 outcome = trial.run(sizes, drawn=drawn, attributes={name: candidate})
                 has_all_outputs = outcome.outputs.keys() == usual.outputs.keys()
                 if has_all_outputs and outcome.is_finite and not usual.equals(outcome):
-                    shapes = [(usual.outputs[key].shape, tensor.shape) for key, tensor in outcome.outputs.items()]
+                    shapes = [
+                        (usual.outputs[key].shape, tensor.shape)
+                        for key, tensor in outcome.outputs.items()
+                    ]
                     effective.append((any(a != b for a, b in shapes), candidate, outcome))
         large = [entry for entry in effective if entry[1] == 4 * value + 3 and not entry[0]]
         for _, candidate, outcome in (*large, *sorted(effective, key=lambda entry: entry[0])[:1]):
@@ -639,16 +744,24 @@ def _outputs(trial: Trial, base: Dims) -> tuple[list[TensorSpec], dict[str, str]
     for number in first.changed if trial.subject.kind == "function" else ():
         updated = trial.inputs[number]
         updates[f"new_{updated.name}"] = updated.name
-        outputs.append(TensorSpec(name=f"new_{updated.name}", dims=updated.dims, dtype=updated.dtype))
+        outputs.append(
+            TensorSpec(name=f"new_{updated.name}", dims=updated.dims, dtype=updated.dtype)
+        )
         trial.notes.append(f"{updated.name} is changed in place: `updates` says so")
     for output, tensor in first.outputs.items():
         name = output if WORD.fullmatch(output) else f"output_{output}".replace(".", "_")
         name = f"{name}_out" if name in names else name
         calls = [(sizes, outcome.outputs[output].shape) for sizes, outcome in outcomes]
         ranks = {len(shape) for _, shape in calls}
-        dims: list[str] = []  # The dimension that has the size of each axis in every call, if it is the only one.
+        dims: list[
+            str
+        ] = []  # The dimension that has the size of each axis in every call, if it is the only one.
         for axis in range(min(ranks)):
-            equal_dims = [dim for dim in trial.dims if all(sizes[dim] == shape[axis] for sizes, shape in calls)]
+            equal_dims = [
+                dim
+                for dim in trial.dims
+                if all(sizes[dim] == shape[axis] for sizes, shape in calls)
+            ]
             dims += equal_dims if len(equal_dims) == 1 else ()
         dtype = DTYPE_NAMES[tensor.dtype].replace("float32", "")
         known_dims = tuple(dims) if ranks == {len(dims)} else ()
@@ -661,7 +774,9 @@ DOUBLE_TOLERANCE = 1e-9
 """Of a kernel that gets nothing but float64: a part of it that computes in float32 loses more."""
 WHOLE = re.compile(r"u?int|bool")
 DISTRIBUTIONS: dict[str, dict[str, str | int]] = {"zeros": {"kind": "zeros"}}
-DISTRIBUTIONS |= {kind: {"kind": "normal", "scale": sd, "offset": mean} for kind, (sd, mean) in SHIFTS.items()}
+DISTRIBUTIONS |= {
+    kind: {"kind": "normal", "scale": sd, "offset": mean} for kind, (sd, mean) in SHIFTS.items()
+}
 """Kind of values to what `values` of target.yaml says of it."""
 TEXT = """\
 # A target of your own. `loop patterns check {path}` lists every mistake in this file with its line.
@@ -685,7 +800,9 @@ variants:
 """
 
 
-def manifest(folder: Path, trial: Trial, facts: Facts, variant: str, module_names: Mapping[str, str]) -> str:
+def manifest(
+    folder: Path, trial: Trial, facts: Facts, variant: str, module_names: Mapping[str, str]
+) -> str:
     """The text of target.yaml. `variant`: the YAML line of the first variant. `module_names`: `reference`, `mine`
     and `inputs` to the name of that module."""
     name = re.sub(r"[^a-z0-9_-]+", "-", folder.absolute().name.lower()).strip("-_")[:48]
@@ -722,13 +839,19 @@ def manifest(folder: Path, trial: Trial, facts: Facts, variant: str, module_name
 
 def _values_text(trial: Trial, edges: Sequence[Mapping[str, Any]]) -> str:
     """The text of `values` in target.yaml: by name, distributions to draw from; or empty."""
-    positive = {tensor.name: DISTRIBUTIONS["positive"] for tensor in trial.inputs if tensor.values == "positive"}
+    positive = {
+        tensor.name: DISTRIBUTIONS["positive"]
+        for tensor in trial.inputs
+        if tensor.values == "positive"
+    }
     values = {"positive": positive} if positive else {}
     kinds = {workload.get("drawn") for workload in edges}
     for kind in ("negative", "far", "shifted", "zeros"):
         if kind in kinds:
             inputs = [trial.first_normal] if kind == "shifted" else trial.inputs
-            values[kind] = {tensor.name: DISTRIBUTIONS[kind] for tensor in inputs if tensor} | positive
+            values[kind] = {
+                tensor.name: DISTRIBUTIONS[kind] for tensor in inputs if tensor
+            } | positive
     lines = [f"  {name}: {_yaml(distributions)}\n" for name, distributions in values.items()]
     return "".join(["values:\n", *lines]) if lines else ""
 
@@ -739,7 +862,9 @@ def _signature_lines(trial: Trial, facts: Facts) -> list[str]:
     inputs = {tensor.name: " ".join(tensor.dims) for tensor in trial.inputs}
     if not is_function:  # A module or another object: `weights` are its tensors.
         others = ", ".join(f"{name} ({dims})" for name, dims in inputs.items())
-        lines.append(f"  # inputs: `weights`, a dict of parameters and buffers by name; then {others}")
+        lines.append(
+            f"  # inputs: `weights`, a dict of parameters and buffers by name; then {others}"
+        )
     # Without `outputs`, loop takes those of the reference. With `updates` they have to be there.
     outputs = {tensor.name: " ".join(tensor.dims) or "..." for tensor in facts.outputs}
     if not outputs or ("..." in outputs.values() and not facts.updates):
@@ -749,7 +874,10 @@ def _signature_lines(trial: Trial, facts: Facts) -> list[str]:
     tensors = (trial.inputs if is_function else []) + (facts.outputs if outputs else [])
     attributes, drawn = {}, {}
     for name, value in trial.attributes.items():
-        attributes[name] = {"kind": "flag" if isinstance(value, bool) else "number", "default": value}
+        attributes[name] = {
+            "kind": "flag" if isinstance(value, bool) else "number",
+            "default": value,
+        }
     if trial.needs_generator:
         kinds = ["normal", *SHIFTS, "ends", "zeros", "wide", "alike", "few"]
         drawn = {"drawn": {"kind": "choice", "choices": kinds}}

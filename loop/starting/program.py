@@ -53,7 +53,11 @@ def find_subject(options: InitOptions, function: str, choices: Choices) -> Subje
     for word in name.split("."):
         owner, member = member, getattr(member, word, None)
         if member is None:
-            names = [key for key, value in vars(owner).items() if callable(value) and not key.startswith("_")]
+            names = [
+                key
+                for key, value in vars(owner).items()
+                if callable(value) and not key.startswith("_")
+            ]
             hint = did_you_mean(word, names) or f"it has {', '.join(names[-8:]) or 'none'}"
             raise UsageError(f"{module}: no `{word}` there", hint)
     # `word`: the last part of the name; `member`: what it names, in `owner`.
@@ -100,7 +104,9 @@ def check_names(full_name: str, choices: Choices, command_line: str) -> None:
         raise UsageError(f"no input of {full_name} has a shape", f"{command_line} --like x=N,M")
 
 
-def combinations_of_rank(choices: Sequence[Sequence[Choice]], rank: int) -> Iterator[tuple[Choice, ...]]:
+def combinations_of_rank(
+    choices: Sequence[Sequence[Choice]], rank: int
+) -> Iterator[tuple[Choice, ...]]:
     """Combinations of one choice per list whose indices sum to `rank`. The likeliest have rank 0."""
     if not choices:
         yield from [()] if rank == 0 else []
@@ -115,7 +121,9 @@ def search_call(subject: Subject, choices: Choices, sizes: Sizes) -> tuple[Trial
     first, each on all sizes. Raises UsageError, with the error of the likeliest call."""
     began, choice_lists = time.monotonic(), list(choices.by_path.values())
     ranks = range(1 + sum(len(items) - 1 for items in choice_lists))
-    combinations = itertools.chain.from_iterable(combinations_of_rank(choice_lists, rank) for rank in ranks)
+    combinations = itertools.chain.from_iterable(
+        combinations_of_rank(choice_lists, rank) for rank in ranks
+    )
     first_error = nonfinite_call = None
     for combination in itertools.islice(combinations, MOST_TRIES):
         choice_by_path = dict(zip(choices.by_path, combination, strict=True))
@@ -124,7 +132,9 @@ def search_call(subject: Subject, choices: Choices, sizes: Sizes) -> tuple[Trial
                 trial = Trial(subject, choice_by_path)
                 is_finite = trial.run(candidate).is_finite
                 if is_finite and any(tensor.values.startswith("mask") for tensor in trial.inputs):
-                    with contextlib.suppress(Exception):  # A masked row of one element must stay finite.
+                    with contextlib.suppress(
+                        Exception
+                    ):  # A masked row of one element must stay finite.
                         is_finite = trial.run(dict.fromkeys(candidate, 1)).is_finite
             except Exception as error:
                 first_error = first_error or error
@@ -142,9 +152,13 @@ def search_call(subject: Subject, choices: Choices, sizes: Sizes) -> tuple[Trial
         hint = "references run under torch.no_grad(): compute under `torch.enable_grad()`, and detach outputs"
         raise UsageError(f"{subject.full_name} does not run: {text}", hint)
     hint = "give sizes that fit, by number where one depends on another: --like x=8,64; a type: --like x=N:int64; "
-    guessed = [path for path, items in choices.by_path.items() if len(items) > 1 and not items[0].inputs]
+    guessed = [
+        path for path, items in choices.by_path.items() if len(items) > 1 and not items[0].inputs
+    ]
     hint += f"a value: {' '.join(f'--set {path}=VALUE' for path in guessed or ['name'])}"
-    message = f"{subject.full_name} does not run with any sizes and values that `loop init` tried: {text}"
+    message = (
+        f"{subject.full_name} does not run with any sizes and values that `loop init` tried: {text}"
+    )
     raise UsageError(message, hint)
 
 
@@ -153,7 +167,11 @@ def with_largest_indices(trial: Trial, choices: Choices, sizes: dict[str, int]) 
     for path, choice in trial.choices.items():
         if not choice.inputs or choice.inputs[0].values != "index":
             continue
-        others = [other for other in choices.by_path[path] if other.inputs and other.inputs[0].values == "index"]
+        others = [
+            other
+            for other in choices.by_path[path]
+            if other.inputs and other.inputs[0].values == "index"
+        ]
         for other in sorted(others, key=lambda other: -sizes.get(other.inputs[0].high, 0)):
             candidate = Trial(trial.subject, {**trial.choices, path: other})
             with contextlib.suppress(Exception):
@@ -177,12 +195,16 @@ def make_target(request: InitRequest, options: InitOptions) -> InitAnswer:
     choices = Choices(likes, options.values, attribute_names)
     subject = find_subject(options, function, choices)
     check_names(f"{options.module}:{options.name}", choices, request.command_line())
-    sizes = Sizes([like.dims for path, like in likes.items() if path in choices.used], options.fixed_sizes)
+    sizes = Sizes(
+        [like.dims for path, like in likes.items() if path in choices.used], options.fixed_sizes
+    )
     trial, base_sizes = search_call(subject, choices, sizes)
     check_results(trial, base_sizes, str(options.folder))
     is_cuda = any(name.endswith(".cu") for name in options.files)
     tries_long_sizes = request.tries_long_sizes
-    facts = gather_facts(trial, base_sizes, sizes, choices, is_cuda=is_cuda, tries_long_sizes=tries_long_sizes)
+    facts = gather_facts(
+        trial, base_sizes, sizes, choices, is_cuda=is_cuda, tries_long_sizes=tries_long_sizes
+    )
     # The user's files keep their names: ours give way.
     modules = {}
     for role in MODULE_ROLES:
@@ -192,9 +214,16 @@ def make_target(request: InitRequest, options: InitOptions) -> InitAnswer:
     if trial.needs_generator:
         files[f"{modules['inputs']}.py"] = trial.generator(modules["reference"])
     if kernel and kernel.plain:
-        outputs = [output for output in facts.outputs if output.name not in facts.updates]  # Others are inputs.
+        outputs = [
+            output for output in facts.outputs if output.name not in facts.updates
+        ]  # Others are inputs.
         files[kernel.source], entry_notes = write_entry(
-            kernel.plain, trial.inputs, outputs, [*trial.attributes], options.values, options.fixed_sizes
+            kernel.plain,
+            trial.inputs,
+            outputs,
+            [*trial.attributes],
+            options.values,
+            options.fixed_sizes,
         )
         trial.notes += entry_notes
     if kernel:

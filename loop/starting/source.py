@@ -11,12 +11,12 @@ from loop.base.errors import UsageError
 from loop.formats.model import read_text
 from loop.starting.model import TensorSpec
 
-ENTRY_PARAMETERS = (
-    "const LoopTensor *loop_in, LoopTensor *loop_out, const double *loop_attributes, void *loop_stream"
-)
+ENTRY_PARAMETERS = "const LoopTensor *loop_in, LoopTensor *loop_out, const double *loop_attributes, void *loop_stream"
 SCRATCH_NAME = re.compile(r"(?i).*(scratch|work|tmp|temp|buf|ws|cache).*")
 SCRATCH = "scratch"  # In place of a tensor: memory that a function needs for itself.
-COUNT_NAME = re.compile(r"(?i)(n|len|length|size|count|total|numel|elements|num_elements|nelem|num)")
+COUNT_NAME = re.compile(
+    r"(?i)(n|len|length|size|count|total|numel|elements|num_elements|nelem|num)"
+)
 ENTRY_TEXT = """\
 /* Made by loop: gives `{name}` its tensors. Mend the call where loop guessed wrong. */
 #include "loop_kernel.h"
@@ -56,7 +56,9 @@ BUILD_BY_ENDING = {
     ".cu": ("cuda", "nvcc", "-O3, '-arch={arch}', -I., -Xptxas, -v"),
 }
 """Ending of a source to the device of the variant, its compiler and flags."""
-EMULATION = ", emulation: {flags: [-x, c++, -std=c++17, -O1, -march=native, -g1, -DLOOP_EMULATE, -pthread]}"
+EMULATION = (
+    ", emulation: {flags: [-x, c++, -std=c++17, -O1, -march=native, -g1, -DLOOP_EMULATE, -pthread]}"
+)
 """The recipe for the emulator, which runs only sources that include loop_device.cuh."""
 TOKEN = re.compile(r"""//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'""", re.DOTALL)
 """A comment or a string."""
@@ -139,17 +141,25 @@ class CFunction:
     @property
     def pointers(self) -> list[CParameter]:
         """Its pointer parameters to tensor elements."""
-        return [parameter for parameter in self.parameters if parameter.pointers == 1 and parameter.dtype]
+        return [
+            parameter
+            for parameter in self.parameters
+            if parameter.pointers == 1 and parameter.dtype
+        ]
 
     @property
     def numbers(self) -> list[CParameter]:
         """Its numeric parameters, passed by value."""
-        return [parameter for parameter in self.parameters if not parameter.pointers and parameter.dtype]
+        return [
+            parameter for parameter in self.parameters if not parameter.pointers and parameter.dtype
+        ]
 
     def unclear(self, message: str, hint: str = "") -> UsageError:
         """The error at the function's line; without a hint, it tells how to write an entry."""
         entry = f"LOOP_EXPORT int {self.name.lower()}_entry({ENTRY_PARAMETERS})"
-        return UsageError(f"{self.path}:{self.line}: {message}", hint or f"change it, or write an entry: {entry}")
+        return UsageError(
+            f"{self.path}:{self.line}: {message}", hint or f"change it, or write an entry: {entry}"
+        )
 
 
 @dataclass(frozen=True)
@@ -169,7 +179,9 @@ class UserKernel:
     def yaml_line(self) -> str:
         """The variant's line in target.yaml."""
         device, compiler, flags = BUILD_BY_ENDING[self.path.suffix]
-        includes = [name for file in self.files.values() for name in INCLUDE.findall(read_text(file))]
+        includes = [
+            name for file in self.files.values() for name in INCLUDE.findall(read_text(file))
+        ]
         emulation = EMULATION if compiler == "nvcc" and "loop_device.cuh" in includes else ""
         entry = "loop_entry" if self.plain else self.function
         build = f"{{compiler: {compiler}, flags: [{flags}]}}"
@@ -183,7 +195,9 @@ def read_kernel(path: Path, function: str) -> UserKernel:
     if not path.is_file():
         raise UsageError(f"{path}: no such file", hint="loop init DIR --from file.cu --like x=N,M")
     # Comments and strings (except "C") become spaces; lines are kept.
-    text = TOKEN.sub(lambda match: match[0] if match[0] == '"C"' else _to_spaces(match), read_text(path))
+    text = TOKEN.sub(
+        lambda match: match[0] if match[0] == '"C"' else _to_spaces(match), read_text(path)
+    )
     files = _with_headers(path)
     entries = ENTRY.findall(text)
     entry = function if function in entries else _only_or_named(entries, path.stem)
@@ -195,7 +209,9 @@ def read_kernel(path: Path, function: str) -> UserKernel:
         message = f"{path}: expected `LOOP_EXPORT const char *loop_error(int error)`, got none"
         raise UsageError(message, hint=HEADER_HINT)
     if entry != identifier(entry):
-        raise UsageError(f"{path}: the entry {entry} needs small letters", hint=f"call it {identifier(entry)}")
+        raise UsageError(
+            f"{path}: the entry {entry} needs small letters", hint=f"call it {identifier(entry)}"
+        )
     return UserKernel(path, files, entry, path.name, None)
 
 
@@ -209,7 +225,9 @@ def _plain_function(path: Path, text: str, name: str, entries: Sequence[str]) ->
             candidates[function.name] = function
     calls = CALL.findall(DIRECTIVE.sub("", text))  # They include the definition itself.
     uncalled = [candidate for candidate in candidates if calls.count(candidate) <= 1]
-    name = name or _only_or_named(candidates, path.stem) or _only_or_named(uncalled, path.stem) or ""
+    name = (
+        name or _only_or_named(candidates, path.stem) or _only_or_named(uncalled, path.stem) or ""
+    )
     if name in candidates and not candidates[name].problem:
         return candidates[name]
     suspects = [] if candidates else defined
@@ -223,7 +241,9 @@ def _plain_function(path: Path, text: str, name: str, entries: Sequence[str]) ->
                 raise function.unclear(message, hint)
     expected, names = f"`LOOP_EXPORT int {identifier(path.stem)}(...)`", [*entries] or [*candidates]
     hint = f"name one of them: --from {path}:{names[0]}" if names else HEADER_HINT
-    message = f"expected one exported entry {expected}, or {EXAMPLE}, got {', '.join(names) or 'none'}"
+    message = (
+        f"expected one exported entry {expected}, or {EXAMPLE}, got {', '.join(names) or 'none'}"
+    )
     raise UsageError(f"{path}: {message}", hint=hint)
 
 
@@ -242,11 +262,18 @@ def _to_spaces(match: re.Match[str]) -> str:
 
 def functions(path: Path, text: str) -> list[CFunction]:
     """Host functions with a body, outside classes, in order; `text`: that of the file, without comments."""
-    aliases = {match["name"]: match["type"] for pattern in ALIASES for match in pattern.finditer(text)}
+    aliases = {
+        match["name"]: match["type"] for pattern in ALIASES for match in pattern.finditer(text)
+    }
     code = DIRECTIVE.sub(_to_spaces, text)
-    instances: dict[str, list[str]] = {}  # Template to its arguments in an explicit instance; float is preferred.
+    instances: dict[
+        str, list[str]
+    ] = {}  # Template to its arguments in an explicit instance; float is preferred.
     for match in TEMPLATE_INSTANCE.finditer(code):
-        name, arguments = match[1].rpartition("::")[2], [part.strip() for part in match[2].split(",")]
+        name, arguments = (
+            match[1].rpartition("::")[2],
+            [part.strip() for part in match[2].split(",")],
+        )
         if name not in instances or arguments[0] == "float":
             instances[name] = arguments
     definitions = []
@@ -256,13 +283,15 @@ def functions(path: Path, text: str) -> list[CFunction]:
             continue
         name, types, arguments, problem = signature["name"], aliases, list[str](), ""
         if signature["template"]:
-            kinds = [text.split("=")[0].split()[-1] for text in signature["kinds"].split(",") if text.strip()]
+            kinds = [
+                text.split("=")[0].split()[-1]
+                for text in signature["kinds"].split(",")
+                if text.strip()
+            ]
             arguments = instances.get(name, [])
             types = aliases | dict(zip(kinds, arguments, strict=False))
             if not arguments:
-                problem = (
-                    f"{name} is a template without instance: expected one, as `template void {name}<float>(...);`"
-                )
+                problem = f"{name} is a template without instance: expected one, as `template void {name}<float>(...);`"
         texts = [part.strip() for part in OUTER_COMMA.split(signature["parameters"])]
         parameters = tuple(_parameter(part, types) for part in texts if part and part != "void")
         returned = _parameter(signature["before"] + " _", types)
@@ -329,9 +358,13 @@ def write_entry(
     are changed in place; `attributes`: of the reference; `constants`: parameter to its `--set` value;
     `fixed_sizes`: sizes that the user gave as numbers, by the letter that loop chose for each. A parameter of
     that name may be another size. Raises UsageError if a parameter is unclear."""
-    if function.path.suffix == ".cu" and not any(parameter.type == STREAM for parameter in function.parameters):
+    if function.path.suffix == ".cu" and not any(
+        parameter.type == STREAM for parameter in function.parameters
+    ):
         message = f"{function.name} does not say on which stream it launches"
-        raise function.unclear(message, hint=f"give it a parameter `{STREAM} stream`, and launch on that")
+        raise function.unclear(
+            message, hint=f"give it a parameter `{STREAM} stream`, and launch on that"
+        )
     in_places = {tensor.name: f"loop_in[{n}]" for n, tensor in enumerate(inputs)}
     out_places = {tensor.name: f"loop_out[{n}]" for n, tensor in enumerate(outputs)}
     sizes: dict[str, str] = {}  # Dimension to a C expression, from the first tensor that has it.
@@ -358,13 +391,17 @@ def write_entry(
             arguments[name] = parameter.cast + place
         elif name in numbers:
             arguments[name] = numbers[name]
-    if unclear := [parameter for parameter in function.parameters if parameter.name not in arguments]:
+    if unclear := [
+        parameter for parameter in function.parameters if parameter.name not in arguments
+    ]:
         raise _what_is_unclear(function, unclear, inputs[0].name, inputs[0].dims, sizes)
     lines = [f"if ({number} < 0) return 1;" for number in elements.values()]
     scratch = [pointer for pointer in function.pointers if places[pointer.name] == SCRATCH]
     tensors = (*in_places.values(), *out_places.values())
     total = " + ".join(f"loop_elements(&{tensor}, {tensor}.dtype)" for tensor in tensors)
-    lines += [f"void *loop_{pointer.name} = calloc(8 * ({total}) + (1 << 20), 1);" for pointer in scratch]
+    lines += [
+        f"void *loop_{pointer.name} = calloc(8 * ({total}) + (1 << 20), 1);" for pointer in scratch
+    ]
     call, returns = f"{function.call_name}({', '.join(arguments.values())})", function.returns
     has_status = returns in ("int", "cudaError_t", "bool")  # 0, or true, is success.
     status = f"int loop_status = {'!' if returns == 'bool' else '(int)'}" if has_status else ""
@@ -380,7 +417,9 @@ def write_entry(
     )
     memory = "scratch memory: zeros, 8 bytes for each element of all tensors, and 1 MiB"
     notes = [f"`{pointer.text}` is {memory}" for pointer in scratch]
-    guesses = {sizes[dim]: f"{dim}, the size {size}" for dim, size in fixed_sizes.items() if dim in sizes}
+    guesses = {
+        sizes[dim]: f"{dim}, the size {size}" for dim, size in fixed_sizes.items() if dim in sizes
+    }
     guesses[count] = f"the number of elements of {counted.name}{' less 1' if offsets else ''}"
     for name, expression in numbers.items():
         if expression in guesses:
@@ -388,14 +427,18 @@ def write_entry(
     return text, notes
 
 
-def _match_tensors(function: CFunction, inputs: Mapping[str, str], outputs: Mapping[str, str]) -> dict[str, str]:
+def _match_tensors(
+    function: CFunction, inputs: Mapping[str, str], outputs: Mapping[str, str]
+) -> dict[str, str]:
     """Pointer parameter to its tensor: `loop_in[0]`, `loop_out[0]` or `SCRATCH`. `inputs`, `outputs`: name of a
     tensor to its place. Equal names match first. Of the others, surplus ones may be scratch memory, the last that
     are not `const` are outputs, and the rest inputs. Raises UsageError if a tensor is left."""
     counts = f"there are {len(inputs)} inputs and {len(outputs)} outputs"
     places: dict[str, str] = {}
     for pointer in function.pointers:
-        place = _by_name(pointer.name, inputs) or (None if pointer.is_const else outputs.get(pointer.name))
+        place = _by_name(pointer.name, inputs) or (
+            None if pointer.is_const else outputs.get(pointer.name)
+        )
         if place and place not in places.values():
             places[pointer.name] = place
     free_inputs = [place for place in inputs.values() if place not in places.values()]
@@ -410,7 +453,9 @@ def _match_tensors(function: CFunction, inputs: Mapping[str, str], outputs: Mapp
     if len(readers) != len(free_inputs) or len(writers) != len(free_outputs):
         surplus_texts = [f"`{reader.text}` is not clear" for reader in readers[len(free_inputs) :]]
         reason = (surplus_texts or ["it has too few pointers"])[0]
-        hint = "--like NAME=N,M for each input; mark inputs `const`, and call scratch memory scratch; "
+        hint = (
+            "--like NAME=N,M for each input; mark inputs `const`, and call scratch memory scratch; "
+        )
         hint += "give it a pointer for each output, also for one that it returns; "
         hint += "where it changes an input in place, let the reference change it, too, as `c += a @ b` does"
         raise function.unclear(f"{function.name}: {reason}: {counts}", hint)
@@ -443,7 +488,9 @@ def _match_numbers(
             is_count = not size or (is_counter and len(sizes) > 1)
         if name in constants and name in sizes:
             message = f"--set {name}={constants[name]}: {name} is a size of --like"
-            raise function.unclear(message, "give sizes of --like by number where one follows from another")
+            raise function.unclear(
+                message, "give sizes of --like by number where one follows from another"
+            )
         if name in constants and name not in attributes:
             value = constants[name]
             expressions[name] = json.dumps(value)
@@ -460,7 +507,11 @@ def _match_numbers(
 
 
 def _what_is_unclear(
-    function: CFunction, unclear: Sequence[CParameter], tensor: str, dims: Sequence[str], sizes: Iterable[str]
+    function: CFunction,
+    unclear: Sequence[CParameter],
+    tensor: str,
+    dims: Sequence[str],
+    sizes: Iterable[str],
 ) -> UsageError:
     """The error for parameters without an argument. `tensor`, `dims`: name and dimensions of the first input;
     `sizes`: all dimensions."""
@@ -475,10 +526,14 @@ def _what_is_unclear(
         shape = ",".join(renamed.get(dim, dim) for dim in dims)
         hint = f"--like {tensor}={shape} where it is a size, {hint}"
     if objects := [parameter for parameter in unclear if parameter not in numbers]:
-        hint = f"take what `{objects[0].type}` holds as parameters, or write an entry: {HEADER_HINT}"
+        hint = (
+            f"take what `{objects[0].type}` holds as parameters, or write an entry: {HEADER_HINT}"
+        )
     texts = ", ".join(f"`{parameter.text}`" for parameter in unclear)
     message = f"{texts} of {function.name} {'are' if unclear[1:] else 'is'} not clear"
-    expected = f"expected a pointer to elements for each tensor, and sizes called {' or '.join(sizes)}"
+    expected = (
+        f"expected a pointer to elements for each tensor, and sizes called {' or '.join(sizes)}"
+    )
     return function.unclear(f"{message}; {expected}", hint)
 
 
@@ -498,8 +553,12 @@ def _with_headers(path: Path) -> dict[str, Path]:
         if relative not in files:
             files[relative] = file
             for name in INCLUDE.findall(read_text(file)):
-                headers = [folder / name for folder in (file.parent, path.parent) if ".." not in name]
-                headers = [header for header in headers if header.is_relative_to(path.parent)]  # Not `/usr/...`.
+                headers = [
+                    folder / name for folder in (file.parent, path.parent) if ".." not in name
+                ]
+                headers = [
+                    header for header in headers if header.is_relative_to(path.parent)
+                ]  # Not `/usr/...`.
                 unread += [header for header in headers if header.is_file()][:1]
     return files
 
@@ -511,7 +570,9 @@ def sources_to_edit(sources: Iterable[str], folder: Path) -> list[str]:
     for source in sources:
         path = folder / source
         files = _with_headers(path).values() if path.is_file() else ()
-        paths += [file for file in files if file != path and file.suffix in BUILD_BY_ENDING] or [path]
+        paths += [file for file in files if file != path and file.suffix in BUILD_BY_ENDING] or [
+            path
+        ]
     return [str(path) for path in dict.fromkeys(paths)]
 
 

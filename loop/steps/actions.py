@@ -77,7 +77,9 @@ def run_command(context: Context, arguments: ShellCommand) -> RunningAction[Comm
     return Result(
         CommandOutput(
             ok=process_result.succeeded,
-            message=last_line[:200] if process_result.succeeded else f"{process_result.ending}: {last_line[:200]}",
+            message=last_line[:200]
+            if process_result.succeeded
+            else f"{process_result.ending}: {last_line[:200]}",
             code=process_result.code,
             seconds=process_result.seconds,
             output=output[-4000:],  # Its end, where an error stands, is enough for the journal.

@@ -67,7 +67,9 @@ class Task:
     @property
     def has_change_steps(self) -> bool:
         """Whether any step judges or asks for a code change."""
-        return any(step.action.startswith(ON_CHANGE) for pattern in self.patterns for step in pattern.steps)
+        return any(
+            step.action.startswith(ON_CHANGE) for pattern in self.patterns for step in pattern.steps
+        )
 
     def first_step(self, action: str) -> Step | None:
         """The first step with this action; None if no step has it."""
@@ -179,23 +181,41 @@ def dependency_hash(context: Context, action: str, *build_ids: str) -> str:
         return ""
     machine_text = task.machine.model_dump_json(exclude=IRRELEVANT_FIELDS)
     names = json.dumps([task.variants, task.emulated, task.plan.workloads, task.plan.checks])
-    texts = [action, _hash_of_loop(), task.uncompiled_hash, machine_text, bench.device, str(bench.threads), names]
+    texts = [
+        action,
+        _hash_of_loop(),
+        task.uncompiled_hash,
+        machine_text,
+        bench.device,
+        str(bench.threads),
+        names,
+    ]
     return content_hash([*texts, *build_ids])
 
 
 def reuse_result(
-    context: Context, output_class: type[OutputType], dependencies_hash: str, lifetime: ResultLifetime
+    context: Context,
+    output_class: type[OutputType],
+    dependencies_hash: str,
+    lifetime: ResultLifetime,
 ) -> OutputType | None:
     """The result with this hash of the last earlier session that has one, as `output_class`; its message names
     that session. None without one, if it was not good, or if that session began more than `lasts_h` ago."""
     oldest_start = datetime.datetime.now(datetime.UTC) - datetime.timedelta(hours=lifetime.lasts_h)
     rows = [row for row in context.past.sessions if dependencies_hash in row.lasting]
     row = rows[-1] if dependencies_hash and rows else None
-    if row is None or not row.lasting[dependencies_hash] or row.started is None or row.started < oldest_start:
+    if (
+        row is None
+        or not row.lasting[dependencies_hash]
+        or row.started is None
+        or row.started < oldest_start
+    ):
         return None
     for output in reversed(outputs_of(context.past.read_steps(row.id), output_class)):
         if output.rests_on == dependencies_hash:
-            message = f"{output.message}; taken from {row.id}: nothing that it depends on has changed"
+            message = (
+                f"{output.message}; taken from {row.id}: nothing that it depends on has changed"
+            )
             return output.model_copy(update={"taken_from": row.id, "message": message})
     return None
 
@@ -204,4 +224,6 @@ def reuse_result(
 def _hash_of_loop() -> str:
     """Hash of loop's own sources: another version of the gate may find something else."""
     sources = [path for path in PACKAGE.rglob("*") if path.suffix in SOURCE_SUFFIXES]
-    return content_hash([hash_files(sources, PACKAGE), hash_files(include_folder().glob("*.h"), include_folder())])
+    return content_hash(
+        [hash_files(sources, PACKAGE), hash_files(include_folder().glob("*.h"), include_folder())]
+    )

@@ -58,9 +58,13 @@ def ask_for_trust(project: Project, screen: Screen) -> None:
     trust.grant(project.target, digest)
 
 
-def ask_for_session_trust(folder: Path, head: SessionHead, setting: Setting, screen: Screen) -> None:
+def ask_for_session_trust(
+    folder: Path, head: SessionHead, setting: Setting, screen: Screen
+) -> None:
     """Ask before a stored session runs commands that the project does not define. Raises Untrusted for a no."""
-    lines = trust.untrusted_commands(folder, head, [read.value for read in setting.patterns.values()])
+    lines = trust.untrusted_commands(
+        folder, head, [read.value for read in setting.patterns.values()]
+    )
     if not lines:
         return
     heading = f"{folder}: you did not begin this session here. Besides what the definitions name it would run:"
@@ -86,7 +90,9 @@ def choose_device(wanted_device: str, target: Target, variants: Sequence[str] = 
     if device == "cuda" and not has_gpu:
         raise _no_gpu_error(target)
     if not target.variants_on(device) and not choose_emulated((), target, device):
-        raise UsageError(f"target {target.name} has no variant for {device}", hint="add one to its target.yaml")
+        raise UsageError(
+            f"target {target.name} has no variant for {device}", hint="add one to its target.yaml"
+        )
     return device
 
 
@@ -96,10 +102,14 @@ def _no_gpu_error(target: Target) -> LoopError:
     variants = [variant for variant in target.variants.values() if isinstance(variant, CAbiVariant)]
     other_hint = ""
     if target.emulated_variants or target.variants_on("cpu"):
-        emulated = " (there the emulator runs what is made for a GPU)" if target.emulated_variants else ""
+        emulated = (
+            " (there the emulator runs what is made for a GPU)" if target.emulated_variants else ""
+        )
         other_hint = f"run with --device cpu{emulated}, or "
     elif machine().nvcc and any(is_nvcc(variant.build) for variant in variants):
-        command = f"loop kernels resources --gpu {next(iter(target.devices), 'sm_89')} --target FOLDER"
+        command = (
+            f"loop kernels resources --gpu {next(iter(target.devices), 'sm_89')} --target FOLDER"
+        )
         other_hint = f"`{command}` compiles it without a GPU and reports; to run it, "
     return UsageError(message, hint=f"{other_hint}{remedy}")
 
@@ -113,10 +123,14 @@ def choose_variants(names: Sequence[str], target: Target, device: Device) -> tup
             hint = definitions.name_hint(name, target.variants)
             raise UsageError(f"target {target.name} has no variant {name!r}", hint=hint)
         if device == "cuda" and (mismatch := architecture_mismatch(target, name)):
-            raise UsageError(f"variant {name}: {mismatch}", hint="--device cpu runs it under the emulator")
+            raise UsageError(
+                f"variant {name}: {mismatch}", hint="--device cpu runs it under the emulator"
+            )
         if name not in (*runnable, *choose_emulated(names, target, device)):
             device_name = target.variants[name].device
-            raise UsageError(f"variant {name} does not run on {device}", hint=f"--device {device_name}")
+            raise UsageError(
+                f"variant {name} does not run on {device}", hint=f"--device {device_name}"
+            )
     if device == "cuda":
         runnable = tuple(name for name in runnable if not architecture_mismatch(target, name))
     return tuple(name for name in dict.fromkeys(names or runnable) if name in runnable)
@@ -171,9 +185,13 @@ def with_stated_workloads(setting: Setting, names: Sequence[str]) -> Setting:
             sets[text] = ({**parse_entry(text)},)
             (workload,) = expand_sets(target.model_copy(update={"workloads": sets}), [text], dtype)
             if workload.dtype not in target.tolerance:
-                raise WorkloadError("dtype", f"one of {', '.join(target.tolerance)}", repr(workload.dtype))
+                raise WorkloadError(
+                    "dtype", f"one of {', '.join(target.tolerance)}", repr(workload.dtype)
+                )
         except WorkloadError as error:
-            example = format_entry(make_entry(target.signature, expand_sets(target, target.workloads, dtype)[0]))
+            example = format_entry(
+                make_entry(target.signature, expand_sets(target, target.workloads, dtype)[0])
+            )
             hint = did_you_mean(error.key, error.known) or f"as in --workloads {example!r}"
             raise UsageError(f"--workloads {text!r}: {error}", hint) from error
     return replace(setting, target=target.model_copy(update={"workloads": sets}))

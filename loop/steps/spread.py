@@ -24,7 +24,9 @@ from loop.model.output import OutputType
 from loop.steps.context import Context, Result
 
 START_S = 60.0  # Seconds that a job's process may take beside its step.
-MOST_KEPT_FOLDERS = 1000  # Job folders that are kept, so that a resumed campaign can reuse their results.
+MOST_KEPT_FOLDERS = (
+    1000  # Job folders that are kept, so that a resumed campaign can reuse their results.
+)
 SAMPLES = f"{folder.RESULTS}/samples.json"  # Path of a step's raw samples in its job's folder.
 _SAMPLES = TypeAdapter(dict[str, tuple[Segment, ...]])
 
@@ -45,7 +47,9 @@ class Part:
     target: str = "."  # The target's folder inside the copied folder.
 
 
-def run_jobs(context: Context, action: str, parts: Sequence[Part], group: str = "") -> Waiting[list[JobFolder]]:
+def run_jobs(
+    context: Context, action: str, parts: Sequence[Part], group: str = ""
+) -> Waiting[list[JobFolder]]:
     """Run one job for each part and wait for all; returns them in this order, also those that failed. Jobs of this
     session that are done already are reused. `group`: the only group of devices on which jobs may measure time;
     empty: the group with most jobs."""
@@ -62,7 +66,9 @@ def run_jobs(context: Context, action: str, parts: Sequence[Part], group: str = 
     return jobs
 
 
-def run_all_comparable(slots: Sequence[Slot], jobs: Sequence[JobFolder], group: str = "") -> Waiting[None]:
+def run_all_comparable(
+    slots: Sequence[Slot], jobs: Sequence[JobFolder], group: str = ""
+) -> Waiting[None]:
     """Run all jobs, with timings from one group of devices only: `group`; if empty, the group of most jobs. A
     timing from another group is repeated elsewhere; if that happens twice, the job is refused."""
     yield from run_all(slots, jobs)
@@ -83,7 +89,11 @@ def find_incomparable(jobs: Sequence[JobFolder], group: str = "") -> list[tuple[
     device_by_job = {job: job.device for job in jobs if job.task.times}
     groups = Counter(device.group for device in device_by_job.values() if device)
     chosen = group or max(groups, key=groups.__getitem__, default="")
-    others = [(job, device.group) for job, device in device_by_job.items() if device and device.group != chosen]
+    others = [
+        (job, device.group)
+        for job, device in device_by_job.items()
+        if device and device.group != chosen
+    ]
     return [(job, f"it is {other}; the others are {chosen}") for job, other in others]
 
 
@@ -95,15 +105,25 @@ def _prepare_job(context: Context, action: str, part: Part) -> JobFolder:
     root = part.folder or bench.folder
     paths = part.folder.rglob("*") if part.folder else targets.source_files(project)
     files = [path for path in sorted(paths) if path.is_file()]
-    words = ["run", "step", action, "--json", f"--with={part.arguments.model_dump_json(exclude_defaults=True)}"]
+    words = [
+        "run",
+        "step",
+        action,
+        "--json",
+        f"--with={part.arguments.model_dump_json(exclude_defaults=True)}",
+    ]
     words += [f"--device={bench.device}", f"--target={part.target}", f"--seed={task.seed}"]
     words += [f"--budget-s={context.budget_s:g}", f"--limit-s={context.kill_after_s:g}"]
     words += [f"--threads={bench.threads}"] if bench.device == "cpu" else []
     words += [f"--samples=../{SAMPLES}"] if part.returns_samples else []
     words += [f"--variant={name}" for name in part.variants]
-    words += [f"--workloads={name}" for name in part.sets] + [f"--checks={name}" for name in part.checks]
+    words += [f"--workloads={name}" for name in part.sets] + [
+        f"--checks={name}" for name in part.checks
+    ]
     hashes = folder.content_hashes(root, files)
-    compilers = {variant.build.compiler for variant in bench.compiled_variants(part.variants).values()}
+    compilers = {
+        variant.build.compiler for variant in bench.compiled_variants(part.variants).values()
+    }
     # Outside a session no other command may reuse the job: its identity is of this process alone.
     owner = task.session or f"{os.getpid()} {time.time()}"
     job = Job(
@@ -125,12 +145,16 @@ def result_of_job(job: JobFolder, kind: type[OutputType]) -> Result[OutputType]:
     if there is no output, RuntimeError with the job's traceback if `loop` has a bug there."""
     answer = job.read_answer()
     if "error" in answer:
-        raise WorkFailed(f"job {job.id}: {answer['error']['message']}", hint=answer["error"]["next"])
+        raise WorkFailed(
+            f"job {job.id}: {answer['error']['message']}", hint=answer["error"]["next"]
+        )
     step = answer["steps"][0]
     if not step["output"]:
         raise WorkFailed(f"job {job.id} ({job.task.title}): {step['message']}", hint=step["hint"])
     if "traceback" in step["output"]:
-        raise RuntimeError(f"job {job.id} ({job.task.title}): {step['message']}\n{step['output']['traceback']}")
+        raise RuntimeError(
+            f"job {job.id} ({job.task.title}): {step['message']}\n{step['output']['traceback']}"
+        )
     samples: dict[str, tuple[Segment, ...]] = {}
     with contextlib.suppress(OSError, ValueError):
         samples = _SAMPLES.validate_json((job.path / SAMPLES).read_bytes())

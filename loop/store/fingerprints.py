@@ -35,7 +35,8 @@ EXCEPTION = re.compile(r"[A-Za-z_][\w.]{0,100}(?:Error|Exception|Interrupt|Warni
 """The last line of a Python traceback."""
 
 OUT_OF_MEMORY = re.compile(
-    "out of memory|out_of_memory|cudaerrormemoryallocation|bad_alloc|memoryerror|cannot allocate", re.IGNORECASE
+    "out of memory|out_of_memory|cudaerrormemoryallocation|bad_alloc|memoryerror|cannot allocate",
+    re.IGNORECASE,
 )
 """Out-of-memory messages of programs, libraries and drivers."""
 SOURCE_POSITION = re.compile(r"[^\s:()]+(?:\(\d+\)|(?::\d+){1,2}|:\(\.[^)\s]*\)):\s+")
@@ -44,7 +45,9 @@ ERROR_START = re.compile(
     "undefined symbol: |undefined reference to |multiple definition of |cannot find -l|fatal: "
 )
 """Where the error text begins. The text before names only the program and the file."""
-TEMPORARY_NAME = re.compile(r"\b(?:tmp(?:xft)?_?[A-Za-z0-9_-]{6,}|cc[A-Za-z0-9]{6}(?=\.))(?:\.\w+)*")
+TEMPORARY_NAME = re.compile(
+    r"\b(?:tmp(?:xft)?_?[A-Za-z0-9_-]{6,}|cc[A-Za-z0-9]{6}(?=\.))(?:\.\w+)*"
+)
 STABLE_FILE = re.compile(
     r".*\.(?:h|hpp|hh|cuh|so|a|inc)|sh|bash|ld|nvcc|g\+\+|gcc|clang(\+\+)?|ptxas|cc1plus|cicc|nvlink|git"
 )
@@ -55,31 +58,53 @@ MAX_MESSAGE = 400  # Characters of a message stored in the index.
 def _replace_path(match: re.Match[str]) -> str:
     """Replace a path: headers, libraries and programs by their name, others by `PATH`. `and/or` is no path."""
     text = match[0]
-    is_path = text.startswith(("/", "./", "../", "~/")) or text.count("/") > 1 or "." in text.rpartition("/")[2]
+    is_path = (
+        text.startswith(("/", "./", "../", "~/"))
+        or text.count("/") > 1
+        or "." in text.rpartition("/")[2]
+    )
     if not is_path:
         return text
     name = text.rstrip("/.").rpartition("/")[2]
-    name = name.partition(".so")[0] + ".so" if ".so" in name else name  # Without a version: libc.so.6
+    name = (
+        name.partition(".so")[0] + ".so" if ".so" in name else name
+    )  # Without a version: libc.so.6
     return name if STABLE_FILE.fullmatch(name) and not TEMPORARY_NAME.search(name) else "PATH"
 
 
 def _replace_number(match: re.Match[str]) -> str:
     """`N` for a number, with a final `.` or `,`. Behind `exit`, `code` and the like it stays: it says what
     failed."""
-    return match[0].rstrip(".,") if match[1] else "N" + ("" if match[0][-1].isdigit() else match[0][-1])
+    return (
+        match[0].rstrip(".,")
+        if match[1]
+        else "N" + ("" if match[0][-1].isdigit() else match[0][-1])
+    )
 
 
 REPLACEMENTS: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = (
-    (re.compile(r"(?<![\w.])(?:catastrophic |fatal |internal compiler )?error *(?:#\d+(?:-D)?)? *: *", re.I), ""),
+    (
+        re.compile(
+            r"(?<![\w.])(?:catastrophic |fatal |internal compiler )?error *(?:#\d+(?:-D)?)? *: *",
+            re.I,
+        ),
+        "",
+    ),
     (re.compile(r"[;,?]? *did you mean .*"), ""),
     (re.compile("[`\u2018\u2019\u201c\u201d\"]|(?<!\\w)'|'(?!\\w)"), ""),
-    (re.compile(r"\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b|\b0x[0-9a-fA-F]+\b"), "ADDRESS"),
+    (
+        re.compile(r"\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b|\b0x[0-9a-fA-F]+\b"),
+        "ADDRESS",
+    ),
     (re.compile(r"\b\d{4}-\d\d-\d\d(?:[T -]\d\d:?\d\d:?\d\d(?:\.\d+)?Z?)?"), "N"),
     (re.compile(r"[^\s:;,()<>=|]*/[^\s:;,()<>=|]*"), _replace_path),
     (TEMPORARY_NAME, "TEMPORARY_NAME"),
     (re.compile(r"\b(?=[a-f]*[0-9])(?=[0-9]*[a-f])[0-9a-f]{7,64}\b"), "HASH"),
     (re.compile(r"\b[A-Z][a-z]?=?\d+(?: [A-Z][a-z]?=?\d+)+"), "SHAPE"),
-    (re.compile(r"(?<![\w.])(exit |status |code |error |signal )?[-+]?\d[\d.,]*(?:e[-+]?\d+)?"), _replace_number),
+    (
+        re.compile(r"(?<![\w.])(exit |status |code |error |signal )?[-+]?\d[\d.,]*(?:e[-+]?\d+)?"),
+        _replace_number,
+    ),
     (re.compile(r"\bN(?:[ ,x/:-]{1,3}N\b)+"), "N"),
 )
 """Patterns that differ from run to run, with replacements. Order matters: addresses before numbers."""
@@ -94,7 +119,9 @@ def find_error_line(text: str) -> str:
 
 def names_error(line: str) -> bool:
     """Whether a line names an error, and does not only accompany one (`compilation terminated`)."""
-    return not ACCOMPANYING_WORDS.search(line) and bool(ERROR_WORDS.search(line) or EXCEPTION.match(line))
+    return not ACCOMPANYING_WORDS.search(line) and bool(
+        ERROR_WORDS.search(line) or EXCEPTION.match(line)
+    )
 
 
 def normalise_line(line: str) -> str:
@@ -117,10 +144,15 @@ def collect_failures(head: SessionHead, attempts: Sequence[Finished]) -> tuple[F
     """Failures of a session, one per step and fingerprint, also from before a fresh start."""
     failures: dict[tuple[str, str, str], FailureSeen] = {}
     for index, record in enumerate(attempts):
-        for failure in fingerprints_of_step(record, head.ground) if record.status == "failed" else ():
+        for failure in (
+            fingerprints_of_step(record, head.ground) if record.status == "failed" else ()
+        ):
             is_cured = any(_is_cured_in(later, record, failure) for later in attempts[index + 1 :])
             fields = {"pattern": record.pattern, "step": record.step, "action": record.action}
-            fields |= {"message": record.message[:MAX_MESSAGE], "hint": (record.hint or "")[:MAX_MESSAGE]}
+            fields |= {
+                "message": record.message[:MAX_MESSAGE],
+                "hint": (record.hint or "")[:MAX_MESSAGE],
+            }
             fields |= {"cured_by": head.id} if is_cured else {}
             failures[record.pattern, record.step, failure.key] = failure.model_copy(update=fields)
     return tuple(failures.values())
@@ -147,7 +179,9 @@ def fingerprints_of_step(record: Finished, sources: str) -> tuple[FailureSeen, .
             text = failure.fault.text if failure.fault else failure.message
             kind = f"{failure.status}: {normalise_line(text)}"
         identity = "" if is_named else sources
-        failures.append(FailureSeen.from_fingerprint(f"{checks.variant} {kind}", checks.variant, identity))
+        failures.append(
+            FailureSeen.from_fingerprint(f"{checks.variant} {kind}", checks.variant, identity)
+        )
     if failures:
         return tuple(failures)
     command = read_output(record, CommandOutput)

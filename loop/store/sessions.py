@@ -30,8 +30,24 @@ from loop.model.history import RecordedSession
 from loop.model.index import Environment, Judgement, PatternRun, SessionRow, StepRun
 from loop.model.measurement import PropertyCheck, Verdict
 from loop.model.money import Charge, Resource, Unmeasured
-from loop.model.output import EarlierTry, Output, SanitizeOutput, VerifyOutput, outputs_of, read_output
-from loop.model.record import Finished, Line, Opened, SessionHead, SessionRecord, Started, Status, latest_attempts
+from loop.model.output import (
+    EarlierTry,
+    Output,
+    SanitizeOutput,
+    VerifyOutput,
+    outputs_of,
+    read_output,
+)
+from loop.model.record import (
+    Finished,
+    Line,
+    Opened,
+    SessionHead,
+    SessionRecord,
+    Started,
+    Status,
+    latest_attempts,
+)
 from loop.store import journal
 from loop.store.fingerprints import collect_failures
 
@@ -97,7 +113,9 @@ class SessionFolder:
     def write_reserve(self) -> None:
         """Write a spare file, which is deleted on a full disk. Raises LoopError when there is no room for it."""
         try:
-            (self.path / RESERVE).write_bytes(os.urandom(1 << 20))  # No file system can compress random bytes.
+            (self.path / RESERVE).write_bytes(
+                os.urandom(1 << 20)
+            )  # No file system can compress random bytes.
         except OSError as error:
             raise journal.write_error(self.path / RESERVE, error) from error
 
@@ -162,14 +180,23 @@ def import_session(session: Path, root: Path) -> Path:
     destination = root / session.name
     if destination.exists():
         paths = (folder / journal.NAME for folder in (destination, session))
-        local, brought = (path.read_text(errors="replace") if path.is_file() else "" for path in paths)
-        if brought and local.startswith(brought):  # An earlier call copied it; it may have gone on here since.
+        local, brought = (
+            path.read_text(errors="replace") if path.is_file() else "" for path in paths
+        )
+        if brought and local.startswith(
+            brought
+        ):  # An earlier call copied it; it may have gone on here since.
             return destination
         whole_lines = local[: local.rfind("\n") + 1]
         if not whole_lines or not brought.startswith(whole_lines):
-            raise WorkFailed(f"{destination} is there already, and went on here meanwhile", hint="move it aside")
+            raise WorkFailed(
+                f"{destination} is there already, and went on here meanwhile", hint="move it aside"
+            )
     # At any moment `destination` or its `.old` copy holds a whole session.
-    new, old = destination.with_name(f".{session.name}.new"), destination.with_name(f".{session.name}.old")
+    new, old = (
+        destination.with_name(f".{session.name}.new"),
+        destination.with_name(f".{session.name}.old"),
+    )
     for stale in (new, old):
         shutil.rmtree(stale, ignore_errors=True)
     shutil.copytree(session, new)  # Makes `root`, too.
@@ -186,7 +213,11 @@ def list_sessions(root: Path) -> list[SessionFolder]:
         return []
     names = [path.name for path in root.iterdir() if (path / HEAD).is_file()]
     # Names begin with the time. Compare numbers as integers, so that `-10` sorts after `-2`.
-    names.sort(key=lambda name: [int(part) if part.isdigit() else part for part in re.split("([0-9]+)", name)])
+    names.sort(
+        key=lambda name: [
+            int(part) if part.isdigit() else part for part in re.split("([0-9]+)", name)
+        ]
+    )
     return [SessionFolder(root / name) for name in names]
 
 
@@ -202,7 +233,9 @@ def find_session(root: Path, name: str) -> SessionFolder:
         return matches[0]
     suggestions = ", ".join(folder.id for folder in matches or folders[-5:])
     hint = f"one of {suggestions}" if suggestions else "`loop run session` makes one"
-    problem = f"{name}: {len(matches)} sessions begin so" if matches else f"{root}: no session {name}"
+    problem = (
+        f"{name}: {len(matches)} sessions begin so" if matches else f"{root}: no session {name}"
+    )
     raise UsageError(problem, hint=hint)
 
 
@@ -216,7 +249,9 @@ def read_stored(model: type[T], path: Path) -> T:
 
 def running_seconds(lines: Sequence[Line]) -> float:
     """Wall seconds in which the session ran. Before each `Opened` line it was paused."""
-    pairs = [(line, later) for line, later in pairwise(lines) if not isinstance(later.event, Opened)]
+    pairs = [
+        (line, later) for line, later in pairwise(lines) if not isinstance(later.event, Opened)
+    ]
     return sum(max(0.0, (later.at - line.at).total_seconds()) for line, later in pairs)
 
 
@@ -241,9 +276,13 @@ def verified_builds(root: Path, head: SessionHead) -> tuple[EarlierTry, ...]:
     """Builds that earlier sessions of the same target and device verified, oldest first.
     One entry per session and variant, from the variant's last verification."""
     attempts = []
-    target_sessions = earlier_sessions(root, head, lambda other: (other.target, other.target_folder, other.device))
+    target_sessions = earlier_sessions(
+        root, head, lambda other: (other.target, other.target_folder, other.device)
+    )
     for folder, earlier_head, steps in target_sessions:
-        verified = [checks for output in outputs_of(steps, VerifyOutput) for checks in output.variants]
+        verified = [
+            checks for output in outputs_of(steps, VerifyOutput) for checks in output.variants
+        ]
         for variant, checks in {checks.variant: checks for checks in verified}.items():
             attempt = EarlierTry(
                 session=folder.id,
@@ -259,7 +298,9 @@ def verified_builds(root: Path, head: SessionHead) -> tuple[EarlierTry, ...]:
 
 
 RECENT_SESSIONS = 200  # Number of newest sessions that predictions, proposals and decisions use.
-MAX_NAMED = 5  # Messages name at most this many damaged folders; `loop sessions list --json` has all.
+MAX_NAMED = (
+    5  # Messages name at most this many damaged folders; `loop sessions list --json` has all.
+)
 FORMAT = f"26 {__version__}"
 """Format of lines and rows. Each folder's stamp contains it, so a new format reads all folders again."""
 
@@ -318,7 +359,9 @@ def _read_lines(root: Path) -> list[dict[str, Any]]:
         fields_by_folder[name] = {
             "folder": name,
             "stamp": stamp_by_folder[name],
-            "started": started.isoformat(timespec="microseconds") if started else "",  # Recorded sessions first.
+            "started": started.isoformat(timespec="microseconds")
+            if started
+            else "",  # Recorded sessions first.
             "target": row.target if row else None,
             "problem": problem,
             "row": row.model_dump_json() if row else None,
@@ -329,7 +372,9 @@ def _read_lines(root: Path) -> list[dict[str, Any]]:
         with contextlib.suppress(LoopError, OSError):
             path.parent.mkdir(parents=True, exist_ok=True)
             write_atomic(path, new_content, durable=False)
-    return sorted(fields_by_folder.values(), key=lambda fields: (fields["started"], fields["folder"]))
+    return sorted(
+        fields_by_folder.values(), key=lambda fields: (fields["started"], fields["folder"])
+    )
 
 
 def _folder_stamps(root: Path) -> dict[str, str]:
@@ -380,12 +425,18 @@ def compute_row(path: Path) -> tuple[SessionRow | None, str]:
         return None, error.message
 
 
-def session_row(head: SessionHead, record: SessionRecord | None, lines: Sequence[Line]) -> SessionRow:
+def session_row(
+    head: SessionHead, record: SessionRecord | None, lines: Sequence[Line]
+) -> SessionRow:
     """The index row of a session. `record` is None when the session has not ended."""
     steps = latest_attempts(journal.finished_steps(lines))
     plan, runs = head.plan.plan, _summarise_runs(head, steps, lines)
     decisions = outputs_of(steps, DecisionOutput)
-    is_right, reusable_results, torch_version = dict[str, bool](), dict[str, bool](), head.machine.torch
+    is_right, reusable_results, torch_version = (
+        dict[str, bool](),
+        dict[str, bool](),
+        head.machine.torch,
+    )
     for step in steps:
         if step.action == "environment.torch":
             torch_version = step.output.get("version") or torch_version
@@ -393,7 +444,9 @@ def session_row(head: SessionHead, record: SessionRecord | None, lines: Sequence
             is_right |= dict.fromkeys(step.output.get(verdict, ()), verdict == "right")
     for output in outputs_of(steps, Output):
         if output.rests_on and not output.taken_from:  # Made here, and reusable by later sessions.
-            reusable_results[output.rests_on] = output.ok and reusable_results.get(output.rests_on, True)
+            reusable_results[output.rests_on] = output.ok and reusable_results.get(
+                output.rests_on, True
+            )
     return SessionRow(
         **{name: getattr(head, name) for name in HEAD_FIELDS},
         plan=plan.name,
@@ -417,9 +470,14 @@ def session_row(head: SessionHead, record: SessionRecord | None, lines: Sequence
         otherwise=plan.otherwise or "",
         lasting=reusable_results,
         complete=set(plan.patterns) <= {run.pattern for run in runs if run.whole},
-        steps=tuple(StepRun(pattern=s.pattern, step=s.step, status=s.status, seconds=s.seconds) for s in steps),
+        steps=tuple(
+            StepRun(pattern=s.pattern, step=s.step, status=s.status, seconds=s.seconds)
+            for s in steps
+        ),
         hosts=hosts_of(steps),
-        failures=collect_failures(head, [line.event for line in lines if isinstance(line.event, Finished)]),
+        failures=collect_failures(
+            head, [line.event for line in lines if isinstance(line.event, Finished)]
+        ),
         **{"status": None, **(_fields_of_record(record) if record else {})},
     )
 
@@ -427,9 +485,15 @@ def session_row(head: SessionHead, record: SessionRecord | None, lines: Sequence
 def _recorded_row(session: RecordedSession) -> SessionRow:
     """The index row of a session from before `loop`. Predictions and the return leave it out."""
     gpu, row, seconds = session.gpu.get("name"), session.row, session.row.minutes * 60
-    costs: dict[Resource, float | None] = {"gpu": row.gpu_usd, "ai": row.ai_usd, "engineer": row.engineer_usd}
+    costs: dict[Resource, float | None] = {
+        "gpu": row.gpu_usd,
+        "ai": row.ai_usd,
+        "engineer": row.engineer_usd,
+    }
     fields = {"rate": "history", "seconds": seconds, "basis": "stated"}
-    charges = [Charge(resource=name, usd=usd, **fields) for name, usd in costs.items() if usd is not None]
+    charges = [
+        Charge(resource=name, usd=usd, **fields) for name, usd in costs.items() if usd is not None
+    ]
     missing = [name for name, usd in costs.items() if usd is None]
     return SessionRow(
         id=session.id,
@@ -444,7 +508,9 @@ def _recorded_row(session: RecordedSession) -> SessionRow:
         environment=Environment(processor="", gpu=str(gpu) if gpu else None),
         charges=tuple(charges),
         usd=sum(charge.usd for charge in charges),
-        unmeasured=tuple(Unmeasured(resource=name, reason="its report states none") for name in missing),
+        unmeasured=tuple(
+            Unmeasured(resource=name, reason="its report states none") for name in missing
+        ),
         incorrect=("the kernel",) if row.correct is False else (),  # Its variants have no names.
         recorded=True,
     )
@@ -460,7 +526,9 @@ def find_blamed_commits(steps: Sequence[Finished]) -> Iterator[tuple[str, tuple[
 def _fields_of_record(record: SessionRecord) -> dict[str, object]:
     """The row's fields that exist only after the session has ended."""
     ratios: dict[str, list[float]] = {}  # Variant to its ratios to the baseline.
-    speeds: dict[str, dict[str, float]] = {}  # Variant to workload to such a ratio that is conclusive.
+    speeds: dict[
+        str, dict[str, float]
+    ] = {}  # Variant to workload to such a ratio that is conclusive.
     for verdict in record.verdicts:
         if verdict.ratio is not None and verdict.against == "baseline":
             ratios.setdefault(verdict.variant, []).append(verdict.ratio)
@@ -474,7 +542,9 @@ def _fields_of_record(record: SessionRecord) -> dict[str, object]:
     return {
         **{name: getattr(record, name) for name in record_fields},
         **{name: getattr(record.bill, name) for name in bill_fields},
-        "missed": "; ".join(miss.words for miss in record.objective.missed) if record.objective else "",
+        "missed": "; ".join(miss.words for miss in record.objective.missed)
+        if record.objective
+        else "",
         "speeds": speeds,
         "ratios": {variant: geometric_mean(values) for variant, values in ratios.items()},
         "inconclusive": variants_with("inconclusive", others),
@@ -488,7 +558,9 @@ def variants_with(word: str, verdicts: Iterable[Verdict]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(verdict.variant for verdict in verdicts if verdict.verdict == word))
 
 
-def _summarise_runs(head: SessionHead, steps: Sequence[Finished], lines: Sequence[Line]) -> tuple[PatternRun, ...]:
+def _summarise_runs(
+    head: SessionHead, steps: Sequence[Finished], lines: Sequence[Line]
+) -> tuple[PatternRun, ...]:
     """One summary per run of a pattern: a pattern can run more than once. `steps`: the last attempt of each."""
     start_times: dict[tuple[int, str], datetime.datetime] = {}
     for line in lines:
@@ -497,7 +569,9 @@ def _summarise_runs(head: SessionHead, steps: Sequence[Finished], lines: Sequenc
     by_run: dict[tuple[int, str], list[Finished]] = {}
     for step in steps:
         by_run.setdefault((step.run, step.pattern), []).append(step)
-    step_counts = {pattern.pattern.name: len(pattern.pattern.steps) for pattern in head.plan.patterns}
+    step_counts = {
+        pattern.pattern.name: len(pattern.pattern.steps) for pattern in head.plan.patterns
+    }
     runs = []
     for (run, name), run_steps in by_run.items():
         statuses = {step.status for step in run_steps}
@@ -532,15 +606,23 @@ def judgements(head: SessionHead, steps: Sequence[Finished]) -> Iterator[Judgeme
     builds = [build for step in build_steps for build in step.output.get("builds", ())]
     last_build_id = {build["variant"]: build["build_id"] for build in builds}
     copied_builds = {build["build_id"] for build in builds if not build.get("compiled", True)}
-    session_threads = 0 if head.device == "cuda" else head.threads  # 0: threads do not matter on a GPU.
+    session_threads = (
+        0 if head.device == "cuda" else head.threads
+    )  # 0: threads do not matter on a GPU.
     passed_by_check: dict[Judgement, dict[str, bool]] = {}
 
-    def add(check: str, variant: str, build: str | None = None, *, passed: bool, **conditions: Any) -> None:
+    def add(
+        check: str, variant: str, build: str | None = None, *, passed: bool, **conditions: Any
+    ) -> None:
         """Add a check of a variant. `build`: its id; None: the last one that the session built."""
         build_id = last_build_id.get(variant, "") if build is None else build
-        build_id = "" if build_id in copied_builds else build_id  # Its files identify a Python variant.
+        build_id = (
+            "" if build_id in copied_builds else build_id
+        )  # Its files identify a Python variant.
         fields = {"threads": session_threads, "seed": head.seed, "emulated": False, **conditions}
-        checks = passed_by_check.setdefault(Judgement(variant=variant, build=build_id, **fields), {})
+        checks = passed_by_check.setdefault(
+            Judgement(variant=variant, build=build_id, **fields), {}
+        )
         checks[check] = passed and checks.get(check, True)
 
     for step in steps:

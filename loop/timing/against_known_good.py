@@ -16,7 +16,14 @@ from loop.base.stats import winsorise
 from loop.gate.kernel import NoKnownGood, SameAsKnownGood, known_good_build, machine_code, workloads
 from loop.gate.verify import Job, verify
 from loop.model.base import Model
-from loop.model.measurement import Build, Measurement, NullControl, PositiveControl, SpeedVerdict, Verdict
+from loop.model.measurement import (
+    Build,
+    Measurement,
+    NullControl,
+    PositiveControl,
+    SpeedVerdict,
+    Verdict,
+)
 from loop.model.output import Output
 from loop.model.record import KnownGood
 from loop.model.target import Workload
@@ -73,7 +80,9 @@ def null_rival(candidate: Side, workloads: Sequence[Workload]) -> Rival:
 
 def slowed_rival(candidate: Side, share: float, workloads: Sequence[Workload]) -> Rival:
     """The positive control: the same binary, slowed by a share of its time (0.05 is 5 %)."""
-    slowed = replace(candidate, name=f"{candidate.name} slowed by {share:.0%}", slowdown_share=share)
+    slowed = replace(
+        candidate, name=f"{candidate.name} slowed by {share:.0%}", slowdown_share=share
+    )
     return Rival(slowed, workloads)
 
 
@@ -125,14 +134,20 @@ class Contest:
             return side_names
         null = self.controls[0] if self.controls else None
         for rival in (*self.rivals, *reversed(self.controls)):  # The null control comes last.
-            if rival is null and self.candidate_number and (side_names or not self.lacks_null_control(timings)):
+            if (
+                rival is null
+                and self.candidate_number
+                and (side_names or not self.lacks_null_control(timings))
+            ):
                 break
             for workload in rival.workloads:
                 is_alone = rival is null and workload.name not in side_names
                 most_blocks = verdicts.MIN_BLOCKS if is_alone else self.most_blocks
                 decision = self.decide_now(timings, workload, rival)
                 if decision.verdict == "inconclusive" and len(decision.log_ratios) < most_blocks:
-                    side_names.setdefault(workload.name, [self.candidate.name]).append(rival.side.name)
+                    side_names.setdefault(workload.name, [self.candidate.name]).append(
+                        rival.side.name
+                    )
         return side_names
 
     def lacks_null_control(self, timings: Timings) -> bool:
@@ -141,7 +156,9 @@ class Contest:
         if not self.candidate_number or not self.controls:
             return False
         words = [decision.verdict for _, decision in self.decisions(timings, *self.rivals)]
-        blocks = [len(decision.log_ratios) for _, decision in self.decisions(timings, self.controls[0])]
+        blocks = [
+            len(decision.log_ratios) for _, decision in self.decisions(timings, self.controls[0])
+        ]
         return "faster" in words and "slower" not in words and min(blocks) < verdicts.MIN_BLOCKS
 
     def is_promising(self, timings: Timings) -> bool:
@@ -151,7 +168,9 @@ class Contest:
             return False
         decisions = [decision for _, decision in self.decisions(timings, *self.rivals)]
         log_ratios = [decision.log_ratios for decision in decisions]
-        return self.lacks_null_control(timings) or is_hopeful([d.verdict for d in decisions], log_ratios)
+        return self.lacks_null_control(timings) or is_hopeful(
+            [d.verdict for d in decisions], log_ratios
+        )
 
     def decide_now(self, timings: Timings, workload: Workload, rival: Rival) -> verdicts.Decision:
         """The decision so far on candidate and rival, from one log(rival's time / candidate's time) for each block
@@ -168,7 +187,11 @@ class Contest:
 
     def decisions(self, timings: Timings, *rivals: Rival) -> list[tuple[str, verdicts.Decision]]:
         """For each of these rivals and each workload: the workload's name, and the decision so far."""
-        return [(w.name, self.decide_now(timings, w, rival)) for rival in rivals for w in rival.workloads]
+        return [
+            (w.name, self.decide_now(timings, w, rival))
+            for rival in rivals
+            for w in rival.workloads
+        ]
 
     def differing_workloads(self, timings: Timings, rival: Rival) -> dict[str, str]:
         """Name of each workload with a clear difference to the rival, to `faster` or `slower`."""
@@ -226,13 +249,19 @@ def compare(context: Context, arguments: CompareTerms) -> RunningAction[CompareO
     Fails if a variant is slower than its known good, or if a timing or output of it was wrong."""
     state = yield from ready_variants(context)
     if state.builds is None:
-        return Result(CompareOutput(ok=False, message=f"nothing to compare: {state.why_not}", hint=state.hint))
+        return Result(
+            CompareOutput(ok=False, message=f"nothing to compare: {state.why_not}", hint=state.hint)
+        )
     # Python variants only as a campaign's candidate (its number is not 0): importing torch takes long.
-    builds = {name: build for name, build in state.builds.items() if build.compiled or arguments.candidate}
+    builds = {
+        name: build for name, build in state.builds.items() if build.compiled or arguments.candidate
+    }
     return (yield from compare_ready(context, replace(state, builds=builds), arguments))
 
 
-def compare_ready(context: Context, state: ReadyVariants, arguments: CompareTerms) -> RunningAction[CompareOutput]:
+def compare_ready(
+    context: Context, state: ReadyVariants, arguments: CompareTerms
+) -> RunningAction[CompareOutput]:
     """The same as `compare`, for variants already known to be right."""
     builds, start_time = state.builds or {}, monotonic()
     ready_builds = [builds[name] for name in state.right if name in builds]
@@ -246,21 +275,27 @@ def compare_ready(context: Context, state: ReadyVariants, arguments: CompareTerm
         timings, warning_texts = yield from _time_contests(context, contests, arguments, limit_s)
     all_measurements, all_verdicts, summaries = list[Measurement](), list[Verdict](), list[str]()
     for contest in contests:
-        contest_measurements, contest_verdicts = yield from _judge_contest(context, contest, contests[0], timings)
+        contest_measurements, contest_verdicts = yield from _judge_contest(
+            context, contest, contests[0], timings
+        )
         all_measurements += contest_measurements
         all_verdicts += contest_verdicts
         summaries.append(_summarise_contest(contest, contest_verdicts, timings))
     null_controls = [contest.null_control(timings) for contest in contests if contest.controls]
     message = "; ".join(summaries) or "; ".join(not_exercised) or "no compiled variant is right"
     output = CompareOutput(
-        ok=not any(verdict.verdict in ("invalid", "incorrect", "slower") for verdict in all_verdicts),
+        ok=not any(
+            verdict.verdict in ("invalid", "incorrect", "slower") for verdict in all_verdicts
+        ),
         message="; ".join([message, *(f"warning: {text}" for text in warning_texts)]),
         warnings=warning_texts,
         verdicts=tuple(all_verdicts),
         known_good=tuple({context.past.known_good[c.candidate.name] for c in contests if c.rivals}),
         measurements=tuple(all_measurements),
         null_controls=tuple(control for control in null_controls if control.blocks),
-        positive_controls=tuple(filter(None, (contest.positive_control(timings) for contest in contests))),
+        positive_controls=tuple(
+            filter(None, (contest.positive_control(timings) for contest in contests))
+        ),
         rounds=timings.rounds,
         outputs=timings.checked_outputs,
         not_exercised=tuple(not_exercised),
@@ -270,7 +305,10 @@ def compare_ready(context: Context, state: ReadyVariants, arguments: CompareTerm
 
 
 def _plan_contests(
-    context: Context, ready_builds: Sequence[Build], arguments: CompareTerms, not_exercised: list[str]
+    context: Context,
+    ready_builds: Sequence[Build],
+    arguments: CompareTerms,
+    not_exercised: list[str],
 ) -> Waiting[tuple[list[Contest], list[str]]]:
     """What each variant is compared with: itself, itself slowed down, and its known-good build, which is built and
     verified here; then the variants with the machine code of their known good, which cannot be slower and are not
@@ -285,24 +323,37 @@ def _plan_contests(
     all_sides = [*candidates, *(candidates if is_cpu else candidates[:1])] * 2
     fitting = fit_workloads(bench, planned, all_sides, with_windows=True)
     names = ", ".join(side.name for side in candidates)
-    not_exercised += [f"{names} against itself and its known good on {text}" for text in fitting.exclusions]
+    not_exercised += [
+        f"{names} against itself and its known good on {text}" for text in fitting.exclusions
+    ]
     builds, contests = {build.variant: build for build in ready_builds}, list[Contest]()
     unchanged = list[str]()
     most_blocks = verdicts.MORE_BLOCKS if arguments.more_s else verdicts.MAX_BLOCKS
     for candidate in candidates:
-        name, accepted = candidate.name, [w for w in fitting.workloads if is_supported(candidate, w)]
+        name, accepted = (
+            candidate.name,
+            [w for w in fitting.workloads if is_supported(candidate, w)],
+        )
         if not accepted:
             continue
         rivals, controls = list[Rival](), list[Rival]()
         try:
             known_good_files = yield from known_good_build(context, name, builds[name])
             # A campaign needs a verdict on its candidate even so.
-            if not arguments.candidate and machine_code(known_good_files) == machine_code(builds[name]):
-                raise SameAsKnownGood("it has the machine code of the known good: only comments or names differ")
+            if not arguments.candidate and machine_code(known_good_files) == machine_code(
+                builds[name]
+            ):
+                raise SameAsKnownGood(
+                    "it has the machine code of the known good: only comments or names differ"
+                )
             known_good = replace(bench.make_side(name, known_good_files), name=f"{name} known good")
-            (checks,) = yield from verify(bench, [Job(known_good, accepted, layouts=False, fail_fast=True)])
+            (checks,) = yield from verify(
+                bench, [Job(known_good, accepted, layouts=False, fail_fast=True)]
+            )
             if checks.first_failure:
-                raise NoKnownGood(f"by today's manifest it is not right: {checks.first_failure.message}")
+                raise NoKnownGood(
+                    f"by today's manifest it is not right: {checks.first_failure.message}"
+                )
             rivals.append(Rival(known_good, accepted))
         except SameAsKnownGood as reason:
             not_exercised.append(f"{name} against itself and its known good: {reason}")
@@ -314,9 +365,14 @@ def _plan_contests(
             controls = [null_rival(candidate, accepted)]
         elif is_cpu or not contests:  # Slow down the longest workload only.
             longest = max(accepted, key=partial(count_operations, bench.target))
-            controls = [null_rival(candidate, accepted), slowed_rival(candidate, SLOWDOWN, [longest])]
+            controls = [
+                null_rival(candidate, accepted),
+                slowed_rival(candidate, SLOWDOWN, [longest]),
+            ]
         else:
-            not_exercised.append(f"{name} against itself: on a GPU the first that is timed stands for it")
+            not_exercised.append(
+                f"{name} against itself: on a GPU the first that is timed stands for it"
+            )
         if rivals or controls:
             contest = Contest(candidate, rivals, arguments.candidate, controls, most_blocks)
             contests.append(replace(contest, same_within=context.task.plan.same_within))
@@ -332,8 +388,12 @@ def _time_contests(
     promising is timed further, for `more_s` seconds. Its blocks and evidence continue. Under the sequential
     rule, the stopping time does not make a false `faster` more likely."""
     least_rounds = min(arguments.rounds, max(arguments.least, verdicts.MIN_BLOCKS))
-    most_rounds = max(arguments.rounds, verdicts.MORE_BLOCKS) if arguments.more_s else arguments.rounds
-    limits = Limits(most_rounds, limit_s + arguments.more_s, context.task.seed, least_rounds=least_rounds)
+    most_rounds = (
+        max(arguments.rounds, verdicts.MORE_BLOCKS) if arguments.more_s else arguments.rounds
+    )
+    limits = Limits(
+        most_rounds, limit_s + arguments.more_s, context.task.seed, least_rounds=least_rounds
+    )
     essential = [contest for contest in contests if contest is contests[0] or contest.rivals]
     sides = [side for contest in contests for side in contest.sides]
     timed = {workload.name: workload for contest in contests for workload in contest.workloads}
@@ -353,7 +413,9 @@ def _time_contests(
                     side_names.setdefault(workload, []).extend(names)
             return side_names
 
-        timings = yield from schedule.measure(context.bench, sides, [*timed.values()], limits, pending_sides)
+        timings = yield from schedule.measure(
+            context.bench, sides, [*timed.values()], limits, pending_sides
+        )
     return timings, disturbance_warnings(context.bench, lock_warning, timings)
 
 
@@ -379,7 +441,9 @@ def _judge_contest(
             claim = f"against itself {control_contest.candidate.name} came out {word} on {workload}"
             reason = f"{claim}: timing cannot be trusted on this machine now"
             name = contest.candidate.name
-            judged.append(verdicts.invalid_verdict(name, workload, "self", "differs from itself", reason))
+            judged.append(
+                verdicts.invalid_verdict(name, workload, "self", "differs from itself", reason)
+            )
     if judged:
         return measured, judged
     positive = control_contest.positive_control(timings)
@@ -387,16 +451,24 @@ def _judge_contest(
         decision = contest.decide_now(timings, measurement.workload, contest.rivals[0])
         verdict, reason = decision.verdict, decision.reason
         if verdict == "same" and positive and positive.verdict != "slower":
-            verdict, slowdown = "inconclusive", f"a slowdown of {positive.slowdown:.0%} put in on purpose"
+            verdict, slowdown = (
+                "inconclusive",
+                f"a slowdown of {positive.slowdown:.0%} put in on purpose",
+            )
             reason = f"{slowdown} was not seen: {positive.reason}"
         if verdict == "faster" and contest.lacks_null_control(timings):
             needed = f"{verdicts.MIN_BLOCKS} blocks against itself"
-            verdict, reason = "inconclusive", f"faster, but it lacks the {needed} that this needs: measure longer"
+            verdict, reason = (
+                "inconclusive",
+                f"faster, but it lacks the {needed} that this needs: measure longer",
+            )
         judged.append(verdicts.speed_verdict(measurement, verdict, reason, decision.e_value))
     return measured, judged
 
 
-def _summarise_contest(contest: Contest, contest_verdicts: Sequence[Verdict], timings: Timings) -> str:
+def _summarise_contest(
+    contest: Contest, contest_verdicts: Sequence[Verdict], timings: Timings
+) -> str:
     """One line on a variant: why its timing is invalid, else controls and known-good result."""
     speeds, parts = list[SpeedVerdict](), list[str]()
     for verdict in contest_verdicts:
@@ -413,6 +485,8 @@ def _summarise_contest(contest: Contest, contest_verdicts: Sequence[Verdict], ti
             parts.append(f"would a slowdown of {positive.slowdown:.0%} be seen: {answer}")
     if speeds:
         mean = speedup_text(geometric_mean([speed.ratio for speed in speeds]), 3)
-        words = verdicts.tally_words(speeds).replace("same", f"same (within {contest.same_within:.0%})")
+        words = verdicts.tally_words(speeds).replace(
+            "same", f"same (within {contest.same_within:.0%})"
+        )
         parts.append(f"against the known good {words}, mean {mean}")
     return f"{contest.candidate.name} {'; '.join(parts)}"

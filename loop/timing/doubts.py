@@ -23,7 +23,9 @@ needs 0.521 to 0.524 us for an empty kernel in a graph, 0.99 us for the smallest
 LEAST_CALL_S = 2e-9  # Shortest call of a function that does nothing: ten cycles at 5 GHz.
 SPARSE_SLACK = 2.0  # A GPU's matrix units skip half of a structured sparse product.
 GPU_SLACK = 1.2  # For boards faster than their driver says. An H200 reaches 0.97 of its memory, 0.35 of its L2.
-L2_BYTES_PER_CYCLE = 64  # Bytes from L2 to one multiprocessor per cycle (NVIDIA's tuning guides, sm_70 to sm_90).
+L2_BYTES_PER_CYCLE = (
+    64  # Bytes from L2 to one multiprocessor per cycle (NVIDIA's tuning guides, sm_70 to sm_90).
+)
 
 RATE_COLUMN: dict[Dtype, int] = {"float16": 0, "bfloat16": 0, "float32": 1, "float64": 2}
 """Element type to its column in `OPERATIONS_PER_CYCLE`."""
@@ -61,10 +63,14 @@ def highest_flops_per_s(capability: str, gpu: DeviceFacts, dtype: Dtype) -> floa
     """A rate of operations that no GPU of a compute capability, as in `9.0`, exceeds; None if it is unknown."""
     if capability not in OPERATIONS_PER_CYCLE or not gpu.sms or not gpu.clock_hz:
         return None
-    return OPERATIONS_PER_CYCLE[capability][RATE_COLUMN[dtype]] * gpu.sms * gpu.clock_hz * SPARSE_SLACK
+    return (
+        OPERATIONS_PER_CYCLE[capability][RATE_COLUMN[dtype]] * gpu.sms * gpu.clock_hz * SPARSE_SLACK
+    )
 
 
-def explain_beyond_gpu_memory(seconds: float, moved_bytes: float, byte_source: str, gpu: DeviceFacts) -> str:
+def explain_beyond_gpu_memory(
+    seconds: float, moved_bytes: float, byte_source: str, gpu: DeviceFacts
+) -> str:
     """Why a GPU cannot move a call's bytes in `seconds`; empty if it can, or if its rates are unknown (0). All
     bytes pass through its L2 cache; those that the L2 cannot hold also come from its memory. `byte_source`: who
     says how many bytes a call moves, in words."""
@@ -82,7 +88,9 @@ def explain_beyond_gpu_memory(seconds: float, moved_bytes: float, byte_source: s
     return ""
 
 
-def explain_impossible_speed(bench: Bench, measurement: Measurement, kind: VariantKind) -> Waiting[str]:
+def explain_impossible_speed(
+    bench: Bench, measurement: Measurement, kind: VariantKind
+) -> Waiting[str]:
     """Why a measured call cannot be so short; empty if it can. `kind`: of its variant. Compares it with an empty
     call, which is timed again up to `FLOOR_TRIES` times before it objects (a program has none), and on a GPU with
     its arithmetic and memory."""
@@ -107,7 +115,10 @@ def explain_impossible_speed(bench: Bench, measurement: Measurement, kind: Varia
             most_flops_per_s, source = stated_flops_per_s, bench.gpu.source
         counted_flops_per_s = measurement.flops_per_s or 0.0
         if most_flops_per_s and counted_flops_per_s > most_flops_per_s:
-            claim, limit = f"{counted_flops_per_s / 1e9:.0f} counted GFLOP/s", f"{most_flops_per_s / 1e9:.0f}"
+            claim, limit = (
+                f"{counted_flops_per_s / 1e9:.0f} counted GFLOP/s",
+                f"{most_flops_per_s / 1e9:.0f}",
+            )
             return f"faster than the device: {claim} where at most {limit} are possible ({source})"
         moved_bytes, byte_source = evaluate_work(target.bytes, workload), "the manifest's `bytes`"
         if moved_bytes is None:
@@ -144,7 +155,11 @@ def find_doubts(
     verdicts = [*_doubts_of_sides(timings, against, kinds, clock_faults)]
     most_work_first = sorted(measured, key=lambda m: -count_operations(bench.target, m.workload))
     for measurement in most_work_first:
-        variant, workload, compared_with = measurement.variant, measurement.workload.name, measurement.against
+        variant, workload, compared_with = (
+            measurement.variant,
+            measurement.workload.name,
+            measurement.against,
+        )
         if reason := (yield from explain_impossible_speed(bench, measurement, kinds[variant])):
             verdicts.append(invalid_verdict(variant, workload, compared_with, "impossible", reason))
     for workload in dict.fromkeys(segment.workload for segment in timings.segments):
@@ -152,7 +167,11 @@ def find_doubts(
         for pair in pairs:
             reason = samples.explain_gpu_slowdown(segments, *pair.side_names) or ""
             if reason and len(samples.log_ratios(segments, *pair.side_names)) < MIN_ROUNDS:
-                verdicts.append(invalid_verdict(pair.candidate.name, workload, pair.against, "held back", reason))
+                verdicts.append(
+                    invalid_verdict(
+                        pair.candidate.name, workload, pair.against, "held back", reason
+                    )
+                )
     first_doubts: dict[tuple[str, str], NoSpeedVerdict] = {}
     for verdict in verdicts:
         first_doubts.setdefault((verdict.variant, verdict.workload), verdict)
@@ -166,7 +185,9 @@ def _doubts_of_sides(
     what is wrong with its clock, or empty."""
     for side, check in timings.wrong_outputs:
         yield failure_verdict(side, check, against, f"while it was timed: {check.message}")
-    cache_reasons = {call: explain_cached_results(probes) for call, probes in timings.memory_probes.items()}
+    cache_reasons = {
+        call: explain_cached_results(probes) for call, probes in timings.memory_probes.items()
+    }
     for (side, workload), reason in cache_reasons.items():
         # If the baseline shows it too, the machine is the cause.
         is_machine = side != BASELINE and bool(cache_reasons.get((BASELINE, workload)))
@@ -198,8 +219,12 @@ def explain_cached_results(probes: Sequence[MemoryProbe]) -> str:
     if not probes:
         return ""
     undisturbed = [probe for probe in probes if probe.is_undisturbed]
-    by_gain = sorted(undisturbed or probes, key=lambda p: p.new_values_s / max(p.repeated_values_s, 1e-9))
-    probe = by_gain[(len(undisturbed) - 1) // 2 if undisturbed else 0]  # The median, else the smallest gain.
+    by_gain = sorted(
+        undisturbed or probes, key=lambda p: p.new_values_s / max(p.repeated_values_s, 1e-9)
+    )
+    probe = by_gain[
+        (len(undisturbed) - 1) // 2 if undisturbed else 0
+    ]  # The median, else the smallest gain.
     new_s, repeated_s = probe.new_values_s, probe.repeated_values_s
     if new_s < CACHED_FACTOR * repeated_s or new_s - repeated_s < CACHED_LEAST_S:
         return ""
@@ -217,7 +242,9 @@ def explain_wrong_clock(
     if not clock_pairs:
         return ""
     allowed_s = CLOCK_LAG_S + usual_lag_s
-    excess_s = sorted(our_s - device_s - CLOCK_LAG_SHARE * our_s - allowed_s for our_s, device_s in clock_pairs)
+    excess_s = sorted(
+        our_s - device_s - CLOCK_LAG_SHARE * our_s - allowed_s for our_s, device_s in clock_pairs
+    )
     if excess_s[0 if is_shared else len(excess_s) // 4] <= 0:
         return ""
     our_ms = median([our_s for our_s, _ in clock_pairs]) * 1e3
@@ -238,5 +265,10 @@ def explain_deferred_work(segments: Sequence[Segment]) -> str:
     call_s = median_low([median(segment.seconds) - segment.left_s for segment in timed])
     if deferred_s < DEFERRED_FACTOR * call_s or deferred_s < DEFERRED_LEAST_S:
         return ""
-    call, deferred = f"{call_s * 1e6:.1f} us until a call returned", f"{deferred_s * 1e6:.1f} us more"
-    return f"it computes when its result is looked at: {call}, {deferred} until its result was there"
+    call, deferred = (
+        f"{call_s * 1e6:.1f} us until a call returned",
+        f"{deferred_s * 1e6:.1f} us more",
+    )
+    return (
+        f"it computes when its result is looked at: {call}, {deferred} until its result was there"
+    )

@@ -40,8 +40,12 @@ def ready_variants(context: Context) -> Waiting[ReadyVariants]:
     other variants; else why nothing can be timed (`why_not`). Builds what the cache has lost."""
     verification = context.latest_output("kernel.verify", VerifyOutput)
     if verification is None or not verification.right:
-        return ReadyVariants(why_not="no variant is right" if verification else "nothing was verified")
-    current_builds, _ = yield from compile_all(context, variants_to_build(context, context.task.variants))
+        return ReadyVariants(
+            why_not="no variant is right" if verification else "nothing was verified"
+        )
+    current_builds, _ = yield from compile_all(
+        context, variants_to_build(context, context.task.variants)
+    )
     build_by_variant = {build.variant: build for build in current_builds}
     for checks in verification.variants:
         build = build_by_variant.get(checks.variant)
@@ -72,7 +76,9 @@ def hold_device(bench: Bench, stack: ExitStack) -> Waiting[str]:
             except LockHeld as error:
                 if error.pid in own_pids:
                     break
-                yield Tick(f"waiting for {error.holder}, which measures", is_urgent=not first_holder)
+                yield Tick(
+                    f"waiting for {error.holder}, which measures", is_urgent=not first_holder
+                )
                 first_holder = first_holder or error.holder
                 time.sleep(0.1)
         waited = f"waited {time.monotonic() - start_time:.0f} s for {first_holder}, which measured"
@@ -84,11 +90,20 @@ def hold_device(bench: Bench, stack: ExitStack) -> Waiting[str]:
 def disturbance_warnings(bench: Bench, lock_warning: str, timings: Timings) -> tuple[str, ...]:
     """What disturbed the timing: other users of the device, other programs, threads without a core of their own.
     `lock_warning`: the text from `hold_device`."""
-    warning_texts = [lock_warning or describe_gpu_use(bench), samples.warn_of_other_programs(timings.segments)]
+    warning_texts = [
+        lock_warning or describe_gpu_use(bench),
+        samples.warn_of_other_programs(timings.segments),
+    ]
     core_count = say.count(bench.threads, "core")
     for side, threads in timings.crowding_threads.items():
-        cure = f"--threads {threads} gives each a core" if threads <= cores() else "let it use OMP_NUM_THREADS"
-        warning_texts.append(f"{side} ran {threads} threads on {core_count}, and they wait for each other: {cure}")
+        cure = (
+            f"--threads {threads} gives each a core"
+            if threads <= cores()
+            else "let it use OMP_NUM_THREADS"
+        )
+        warning_texts.append(
+            f"{side} ran {threads} threads on {core_count}, and they wait for each other: {cure}"
+        )
     return tuple(filter(None, warning_texts))
 
 
@@ -97,7 +112,9 @@ def wait_for_idle_gpu(bench: Bench) -> Waiting[str]:
     sensors, deadline = bench.sensors, time.monotonic() + IDLE_WAIT_S
     if sensors is None:
         return ""
-    while (busy_percent := sensors.busy_percent() or 0) > nvml.BUSY_PERCENT and time.monotonic() < deadline:
+    while (
+        busy_percent := sensors.busy_percent() or 0
+    ) > nvml.BUSY_PERCENT and time.monotonic() < deadline:
         yield Tick(f"waiting for the GPU to rest, {busy_percent} % busy")
         time.sleep(0.1)
     return describe_gpu_use(bench, busy_percent)
@@ -114,4 +131,6 @@ def describe_gpu_use(bench: Bench, busy_percent: int | None = None) -> str:
     other_users = nvml.other_users(others, children, set(psutil.pids()))
     known_bytes = sum(user.memory_bytes or 0 for user in users)
     unexplained_bytes = (bench.sensors.memory() or (0, 0))[1] - known_bytes
-    return nvml.warn_of_others(gpu.name if gpu else "the GPU", other_users, unexplained_bytes, busy_percent)
+    return nvml.warn_of_others(
+        gpu.name if gpu else "the GPU", other_users, unexplained_bytes, busy_percent
+    )

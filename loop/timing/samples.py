@@ -24,7 +24,11 @@ from loop.model.measurement import BASELINE, Against, Check, Segment
 from loop.workers.bench import Side
 from loop.workers.program import CallWay, Floors
 
-EMPTY_CALL_NAMES: dict[CallWay, str] = {"c_abi": "C", "python": "Python", "kernel": "kernel in a CUDA graph"}
+EMPTY_CALL_NAMES: dict[CallWay, str] = {
+    "c_abi": "C",
+    "python": "Python",
+    "kernel": "kernel in a CUDA graph",
+}
 """Calls that do nothing, by the way they are called."""
 ROUNDS_SHARE = 0.95  # Share of a step's time for its rounds; the rest is for verdicts and doubts.
 MIN_ROUNDS = 2  # An interval needs two replicates.
@@ -35,7 +39,9 @@ FEWEST_SAMPLES = 3  # Undisturbed samples that a segment needs to count.
 MOST_CORE_LOG_RATIO = 0.1  # Most log difference between two sides in their share of core time.
 LEAST_CORE_SHARE = 0.1  # Smallest share of core time that a side needs for its round to count.
 WARN_SHARE = 0.1  # Share of disturbed samples above which a warning is given.
-MOST_CLOCK_DIFFERENCE = 0.01  # Median SM clocks of the two sides may differ by this share of the higher clock.
+MOST_CLOCK_DIFFERENCE = (
+    0.01  # Median SM clocks of the two sides may differ by this share of the higher clock.
+)
 PROCESS_SD, PROCESS_PRIOR_SETS = 0.006, 3
 """Expected standard deviation of a ratio between sets of processes on a GPU, and its weight in
 measured sets. The driver gives each process different memory. On H200s, identical binaries differed
@@ -147,7 +153,11 @@ def is_disturbed(seconds: float, waited_s: float | None) -> bool:
 
 def samples_of_segment(segment: Segment) -> list[Sample]:
     """The samples of a segment; their waits are 0 if the system does not report them."""
-    waits_s = segment.waited if len(segment.waited) == len(segment.seconds) else (0.0,) * len(segment.seconds)
+    waits_s = (
+        segment.waited
+        if len(segment.waited) == len(segment.seconds)
+        else (0.0,) * len(segment.seconds)
+    )
     pairs = zip(segment.seconds, waits_s, strict=True)
     # A clock may give 0 s.
     return [Sample(seconds, min(wait_s / max(seconds, 1e-12), 1.0)) for seconds, wait_s in pairs]
@@ -180,7 +190,9 @@ def log_time(segments: Iterable[Segment]) -> float:
     segments' medians; none came out different from itself."""
     seconds = [sample.seconds for samples in counted_samples(segments) for sample in samples]
     # `quantiles` wants two values; a slow call has one.
-    lower_quartile = statistics.quantiles(seconds, method="inclusive")[0] if len(seconds) > 1 else seconds[0]
+    lower_quartile = (
+        statistics.quantiles(seconds, method="inclusive")[0] if len(seconds) > 1 else seconds[0]
+    )
     return math.log(lower_quartile)
 
 
@@ -193,8 +205,14 @@ def rounds_with_both(
         by_side = segments_by_round.setdefault(segment.round, {reference: [], candidate: []})
         if segment.side in by_side:
             by_side[segment.side].append(segment)
-    rounds = [(by_side[reference], by_side[candidate]) for _, by_side in sorted(segments_by_round.items())]
-    return [(of_reference, of_candidate) for of_reference, of_candidate in rounds if of_reference and of_candidate]
+    rounds = [
+        (by_side[reference], by_side[candidate]) for _, by_side in sorted(segments_by_round.items())
+    ]
+    return [
+        (of_reference, of_candidate)
+        for of_reference, of_candidate in rounds
+        if of_reference and of_candidate
+    ]
 
 
 def log_ratios(segments: Iterable[Segment], reference: str, candidate: str) -> list[float]:
@@ -204,7 +222,9 @@ def log_ratios(segments: Iterable[Segment], reference: str, candidate: str) -> l
     return [log_ratio for _, log_ratio in counted_rounds(segments, reference, candidate)]
 
 
-def counted_rounds(segments: Iterable[Segment], reference: str, candidate: str) -> list[tuple[int | None, float]]:
+def counted_rounds(
+    segments: Iterable[Segment], reference: str, candidate: str
+) -> list[tuple[int | None, float]]:
     """`log_ratios`, each with its round's set of processes; None for processes of its own."""
     rounds = rounds_with_both(segments, reference, candidate)
     rounds = [sides for sides in rounds if find_gpu_slowdown(*sides) is None]
@@ -251,14 +271,18 @@ def is_unevenly_disturbed(reference: Sequence[Segment], candidate: Sequence[Segm
 def warn_of_other_programs(segments: Iterable[Segment]) -> str:
     """A warning if other programs disturbed many samples of these segments; else empty."""
     samples = [sample for segment in segments for sample in samples_of_segment(segment)]
-    disturbed_share = sum(sample.waited_share > CLEAN_WAIT_SHARE for sample in samples) / max(len(samples), 1)
+    disturbed_share = sum(sample.waited_share > CLEAN_WAIT_SHARE for sample in samples) / max(
+        len(samples), 1
+    )
     if disturbed_share < WARN_SHARE:
         return ""
     during = f"during {disturbed_share:.0%} of the samples"
     return f"other programs took the core {during}: those were left out where possible"
 
 
-def find_gpu_slowdown(reference: Sequence[Segment], candidate: Sequence[Segment]) -> tuple[str, str] | None:
+def find_gpu_slowdown(
+    reference: Sequence[Segment], candidate: Sequence[Segment]
+) -> tuple[str, str] | None:
     """`reference` or `candidate`, whichever the GPU slowed in a round, and why. None if it slowed neither
     or both alike, and without sensors. The arguments are the segments of the two sides in that round."""
     throttle_reasons, clocks_mhz = list[str](), list[list[int]]()
@@ -270,11 +294,19 @@ def find_gpu_slowdown(reference: Sequence[Segment], candidate: Sequence[Segment]
         throttle_reasons.append(", ".join(reasons))
         clocks_mhz.append([r.sm_clock_mhz for r in readings if r.sm_clock_mhz is not None])
     if bool(throttle_reasons[0]) != bool(throttle_reasons[1]):
-        slowed, other = ("reference", "candidate") if throttle_reasons[0] else ("candidate", "reference")
-        return slowed, f"the {slowed} was throttled ({''.join(throttle_reasons)}), the {other} was not"
+        slowed, other = (
+            ("reference", "candidate") if throttle_reasons[0] else ("candidate", "reference")
+        )
+        return (
+            slowed,
+            f"the {slowed} was throttled ({''.join(throttle_reasons)}), the {other} was not",
+        )
     if not all(clocks_mhz):
         return None
-    reference_mhz, candidate_mhz = statistics.median(clocks_mhz[0]), statistics.median(clocks_mhz[1])
+    reference_mhz, candidate_mhz = (
+        statistics.median(clocks_mhz[0]),
+        statistics.median(clocks_mhz[1]),
+    )
     difference = abs(reference_mhz - candidate_mhz) / max(reference_mhz, candidate_mhz, 1.0)
     if difference <= MOST_CLOCK_DIFFERENCE:
         return None
@@ -296,7 +328,9 @@ def explain_gpu_slowdown(segments: Iterable[Segment], reference: str, candidate:
 
 
 def charge_deferred_work(
-    segments: Sequence[Segment], return_times_s: Mapping[tuple[str, str, int], Sequence[float]], round_number: int
+    segments: Sequence[Segment],
+    return_times_s: Mapping[tuple[str, str, int], Sequence[float]],
+    round_number: int,
 ) -> list[Segment]:
     """The segments of one round and workload, with deferred work added to each sample. Returning a result
     is a copy. Time beyond the copy of the baseline's result counts as work; without a baseline in the

@@ -33,14 +33,18 @@ from loop.workers.messages import Computed, Unstage
 from loop.workers.program import START_LIMIT_S, WorkerLost
 
 PROBED_ROUNDS = 3  # Rounds in which each side is tested for cached results.
-FIRST_SET_SHARE = 0.45  # Share of the remaining time for the first set of shared processes: it has more to start.
+FIRST_SET_SHARE = (
+    0.45  # Share of the remaining time for the first set of shared processes: it has more to start.
+)
 PROCESSES_AT_ONCE = max(8, min(16, cores()))
 FIRST_BATCH = 3
 SETS_AT_ONCE_GPU = 2
 PROOF_ROUNDS = 4  # Extra rounds for a side without a fast verified call, by chance or because it computes none.
 ROUNDS_PER_SET_CPU, ROUNDS_PER_SET_GPU = 1, 5
 """Rounds that share processes: on an H200 they start one by one, in 0.2 s; torch takes 3 s."""
-GRACE_FACTOR = 3.0  # Shared processes may use this many times the limit for the rounds that an interval needs.
+GRACE_FACTOR = (
+    3.0  # Shared processes may use this many times the limit for the rounds that an interval needs.
+)
 
 
 class Untimed(WorkFailed):
@@ -74,7 +78,9 @@ class ProcessSet:
         self.bench, self.limits, self.shuffle = schedule.bench, schedule.limits, schedule.shuffle
         self.timings, self.round_numbers, self.stack = schedule.timings, round_numbers, stack
         self.sides = {side.name: side for side in sides}
-        self.workers = {side.name: stack.enter_context(self.bench.start_worker(side)) for side in sides}
+        self.workers = {
+            side.name: stack.enter_context(self.bench.start_worker(side)) for side in sides
+        }
         self.deadline, self.least_rounds, self.round_number = math.inf, 2, round_numbers[0]
         """When the rounds should end, by the monotonic clock; rounds timed however long they take."""
         self.calls: dict[str, TimedCall] = {}  # Side to its call of the current workload.
@@ -137,17 +143,25 @@ class ProcessSet:
             for name in group:
                 call, start_time = self.calls[name], time.monotonic()
                 with self._running_alone(name, workload):
-                    yield from call.finish_staging(LONGEST_S, self._progress_note(workload), is_alone=is_cpu)
-                call.orders.limit_s = call_limit_s(self.bench, workload)  # Only the first call may compile.
+                    yield from call.finish_staging(
+                        LONGEST_S, self._progress_note(workload), is_alone=is_cpu
+                    )
+                call.orders.limit_s = call_limit_s(
+                    self.bench, workload
+                )  # Only the first call may compile.
                 if name not in self.started_sides:
                     self.started_sides.add(name)
                     self.bench.first_calls_s += time.monotonic() - start_time
             for name in group if not is_cpu or self.round_number < PROBED_ROUNDS else ():
                 with self._running_alone(name, workload):
                     if probe := (yield from self.calls[name].probe_memory()):
-                        self.timings.memory_probes.setdefault((name, workload.name), []).append(probe)
+                        self.timings.memory_probes.setdefault((name, workload.name), []).append(
+                            probe
+                        )
 
-    def _time_rounds(self, workload: Workload, names: Sequence[str], workloads_left: int) -> Waiting[int]:
+    def _time_rounds(
+        self, workload: Workload, names: Sequence[str], workloads_left: int
+    ) -> Waiting[int]:
         """Time one workload in all rounds that its share of the time allows; returns how many. A round is in the
         order A B C C B A on a CPU; on a GPU, whose clock hardly drifts, each side has one turn. Each side is
         judged in a random turn of one random round. In two rounds, the repeated values would tell the worker
@@ -169,13 +183,19 @@ class ProcessSet:
                 break
             order = self.shuffle.sample(names, len(names))
             turns = (order,) if self.bench.device == "cuda" else (order, order[::-1])
-            judged_turns = {name: SECRET.randrange(len(turns)) for name in names if judged_rounds[name] == index}
+            judged_turns = {
+                name: SECRET.randrange(len(turns)) for name in names if judged_rounds[name] == index
+            }
             segments = list[Segment]()
             for turn, names_in_turn in enumerate(turns):
                 for name in names_in_turn:
                     is_judged = judged_turns.get(name) == turn
-                    segments.append((yield from self._time_segment(name, workload, is_judged=is_judged)))
-            self.timings.segments += charge_deferred_work(segments, self.timings.return_times_s, number)
+                    segments.append(
+                        (yield from self._time_segment(name, workload, is_judged=is_judged))
+                    )
+            self.timings.segments += charge_deferred_work(
+                segments, self.timings.return_times_s, number
+            )
         return rounds
 
     @contextmanager
@@ -199,10 +219,18 @@ class ProcessSet:
             timings.crowding_threads[name] = call.crowding_threads
         is_graph = bool(self.workers[name].arena.control_words[GRAPH_NODES])
         side, key = self.sides[name], (name, workload.name)
-        convention = "C, writes into a given output" if side.kind == "c_abi" else "Python, allocates its result"
+        convention = (
+            "C, writes into a given output"
+            if side.kind == "c_abi"
+            else "Python, allocates its result"
+        )
         if self.bench.device == "cuda":
-            convention = f"{'CUDA graph of calls' if is_graph else 'launch by launch'} from {convention}"
-        timings.call_descriptions[name] = "a program, once a call" if side.kind == "command" else convention
+            convention = (
+                f"{'CUDA graph of calls' if is_graph else 'launch by launch'} from {convention}"
+            )
+        timings.call_descriptions[name] = (
+            "a program, once a call" if side.kind == "command" else convention
+        )
         timings.clock_pairs.setdefault(name, []).extend(samples.clock_pairs)
         timings.return_times_s.setdefault((*key, self.round_number), []).extend(samples.return_s)
         if samples.output is not None and not call.is_program:
@@ -217,7 +245,9 @@ class ProcessSet:
             seconds=tuple(samples.seconds),
             waited=tuple(samples.waited_s),
             sensors=(before, after) if before and after else None,
-            processes=self.round_numbers[0] if len(self.round_numbers) > 1 else None,  # None: its own.
+            processes=self.round_numbers[0]
+            if len(self.round_numbers) > 1
+            else None,  # None: its own.
         )
 
     def _judge_outputs(self) -> Waiting[None]:
@@ -236,10 +266,16 @@ class ProcessSet:
                 if (other_side, other_workload) == (side, workload)
             ]
             computed = Computed(
-                changed_inputs=tuple(sorted({name for each in segments for name in each.changed_inputs})),
-                replaced_functions=tuple(sorted({name for each in segments for name in each.replaced_names})),
+                changed_inputs=tuple(
+                    sorted({name for each in segments for name in each.changed_inputs})
+                ),
+                replaced_functions=tuple(
+                    sorted({name for each in segments for name in each.replaced_names})
+                ),
                 depends_on_prefill=any(segment.is_unwritten for segment in segments),
-                stray_writes=tuple(dict.fromkeys(text for each in segments for text in each.stray_writes)),
+                stray_writes=tuple(
+                    dict.fromkeys(text for each in segments for text in each.stray_writes)
+                ),
             )
             check = make_check_of(self.sides[side], workload, "contiguous", computed, finding)
             self.timings.checked_outputs += 1
@@ -269,10 +305,15 @@ def measure(
 
     def unproven_sides() -> Mapping[str, Sequence[str]]:
         """By workload: the sides whose verified calls were all far slower; wrong ones need no proof."""
-        wrong_calls, unproven = {(side, check.workload.name) for side, check in timings.wrong_outputs}, {}
+        wrong_calls, unproven = (
+            {(side, check.workload.name) for side, check in timings.wrong_outputs},
+            {},
+        )
         for workload, names in all_sides.items():
             right = [name for name in names if (name, workload) not in wrong_calls]
-            unproven[workload] = [name for name in right if timings.unproven_times_s(name, workload)]
+            unproven[workload] = [
+                name for name in right if timings.unproven_times_s(name, workload)
+            ]
         return unproven
 
     # A GPU's driver makes contexts one by one: more sets at once start no sooner, and a verdict may need fewer.
@@ -307,9 +348,15 @@ def batches(rounds: int, most_sets: int, rounds_per_set: int = 1) -> list[list[r
 class Schedule:
     """Decides which rounds there is time for, and times them."""
 
-    def __init__(self, bench: Bench, sides: Sequence[Side], workloads: Sequence[Workload], limits: Limits) -> None:
+    def __init__(
+        self, bench: Bench, sides: Sequence[Side], workloads: Sequence[Workload], limits: Limits
+    ) -> None:
         self.bench, self.sides, self.workloads, self.limits = bench, sides, workloads, limits
-        self.timings, self.shuffle, self.start_time = Timings(), random.Random(limits.seed), time.monotonic()
+        self.timings, self.shuffle, self.start_time = (
+            Timings(),
+            random.Random(limits.seed),
+            time.monotonic(),
+        )
         self.rounds_per_set = ROUNDS_PER_SET_GPU if bench.device == "cuda" else ROUNDS_PER_SET_CPU
         """Most rounds that share a set of processes."""
         self.least_rounds, self.last_round_s = limits.least_rounds, 0.0
@@ -346,29 +393,46 @@ class Schedule:
             for round_numbers in batch[:set_count]:
                 # Random: the process that starts first gets other GPU memory than the rest.
                 shuffled = self.shuffle.sample(chosen, len(chosen))
-                sets.append(ProcessSet(self, shuffled, round_numbers, stack.enter_context(ExitStack())))
+                sets.append(
+                    ProcessSet(self, shuffled, round_numbers, stack.enter_context(ExitStack()))
+                )
             for process_set in sets:
                 for name, worker in process_set.workers.items():
                     with blame_side(name, "loading"):
-                        yield from worker.receive(max(START_LIMIT_S, self.bench.first_call_s), f"starting {name}")
+                        yield from worker.receive(
+                            max(START_LIMIT_S, self.bench.first_call_s), f"starting {name}"
+                        )
                     worker.pause()  # Until its turn.
             for process_set in sets:
                 # A side that became pending since the set started, such as a null control, has no process in it.
                 rows = pending_sides().items()
-                pending = {workload: waiting for workload, waiting in rows if {*waiting} <= {*process_set.sides}}
+                pending = {
+                    workload: waiting
+                    for workload, waiting in rows
+                    if {*waiting} <= {*process_set.sides}
+                }
                 fits = self._elapsed_s + self.last_round_s <= self.limits.limit_s
                 if any(pending.values()) and (fits or self._is_round_required()):
-                    least = max(self.least_rounds, MIN_VALUES if self.rounds_per_set > 1 else 0) - timings.rounds
+                    least = (
+                        max(self.least_rounds, MIN_VALUES if self.rounds_per_set > 1 else 0)
+                        - timings.rounds
+                    )
                     # The first set leaves time for another.
                     time_share = 1.0 if timings.rounds else FIRST_SET_SHARE
-                    start_time, left_s = time.monotonic(), max(0.0, self.limits.limit_s - self._elapsed_s)
+                    start_time, left_s = (
+                        time.monotonic(),
+                        max(0.0, self.limits.limit_s - self._elapsed_s),
+                    )
                     process_set.deadline = start_time + time_share * left_s
                     process_set.least_rounds = least if timings.rounds else math.ceil(least / 2)
                     workloads = [w for w in self.workloads if pending.get(w.name)]
                     rounds = yield from process_set.time_workloads(workloads, pending)
                     took_s = time.monotonic() - start_time
                     self.last_round_s = took_s * min(2, rounds) / rounds
-                    timings.rounds, timings.rounds_s = timings.rounds + rounds, timings.rounds_s + took_s
+                    timings.rounds, timings.rounds_s = (
+                        timings.rounds + rounds,
+                        timings.rounds_s + took_s,
+                    )
                 # End all processes at the same time, because each takes a while.
                 kill_trees([worker.child.process.pid for worker in process_set.workers.values()])
                 process_set.stack.close()

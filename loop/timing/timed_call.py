@@ -49,14 +49,20 @@ PROBES, PROBE_SAMPLES = 3, 3
 all but the same. An odd number, so that an effect on every other call shows in both."""
 GLIMPSED_BYTES, COMPARED_BYTES = 16, 4096
 """Bytes of an output that are read when its call reports "done", and to tell two outputs apart."""
-RETURN_ONE_IN = 4  # One in this many results of a GPU's calls is copied to the host, besides the verified one.
-SETTLING_S = 20e-6  # Jitter of a GPU's copy of results between samples: not counted as work of a call.
+RETURN_ONE_IN = (
+    4  # One in this many results of a GPU's calls is copied to the host, besides the verified one.
+)
+SETTLING_S = (
+    20e-6  # Jitter of a GPU's copy of results between samples: not counted as work of a call.
+)
 
 
 def plan_replays(call_s: float, sample_s: float, most_calls: int) -> tuple[int, int]:
     """Calls in a CUDA graph, and its replays in a sample, to fill `sample_s` with calls of `call_s`. The
     graph has `most_calls` at most."""
-    calls = next((count for count in GRAPH_CALLS if count * call_s <= sample_s and count <= most_calls), 1)
+    calls = next(
+        (count for count in GRAPH_CALLS if count * call_s <= sample_s and count <= most_calls), 1
+    )
     return calls, max(1, min(math.ceil(sample_s / (calls * call_s)), MOST_REPLAYS))
 
 
@@ -109,7 +115,9 @@ class InputWindows:
     def windows(self, calls: int) -> Windows:
         """For each of this many calls, where each of its inputs starts: drawn at random, so that no two calls need
         read the same values. If the target's generator made the values, all inputs of a call are of one draw."""
-        if self._fixed_draw is not None:  # All calls read the first place; `rotations` moves that draw there.
+        if (
+            self._fixed_draw is not None
+        ):  # All calls read the first place; `rotations` moves that draw there.
             return [self._window_of_draw(0)] * calls
         if self.call.structure:
             draws = self.rng.choices(range(self.call.input_sets), k=calls)
@@ -133,7 +141,9 @@ class InputWindows:
         windows by steps, so values seldom repeat. A generator's draws move as a whole."""
         if self.call.structure and window is None:
             any_draw = self.rng.randrange(self.call.input_sets)
-            return list(self._window_of_draw(any_draw if self._fixed_draw is None else self._fixed_draw))
+            return list(
+                self._window_of_draw(any_draw if self._fixed_draw is None else self._fixed_draw)
+            )
         rotations = []
         for number, tensor in enumerate(self.call.inputs):
             size = tensor.elements + tensor.extra_elements
@@ -220,10 +230,14 @@ class TimedCall:
                         own_s = self.arena.control_words[arena.WORKER_NS] / 1e9
                         samples.seconds.append(own_s or run_s)
                         samples.is_self_timed |= own_s > 0
-                    yield from self.orders.give_order(arena.COPY_RESULTS)  # To shared memory, by the worker.
+                    yield from self.orders.give_order(
+                        arena.COPY_RESULTS
+                    )  # To shared memory, by the worker.
                     samples.output = self.arena.read_output(0)
                 else:
-                    call_s = yield from self._warm_up(waits, GPU_WARM_UP_S if self.is_on_gpu else WARM_UP_S)
+                    call_s = yield from self._warm_up(
+                        waits, GPU_WARM_UP_S if self.is_on_gpu else WARM_UP_S
+                    )
                     yield from self._detect_shared_buffer(waits, self._calls_in_sample(call_s))
                     samples.calls = self._calls_in_sample(call_s)
                     yield from self._take_samples(samples, waits, call_s, is_judged=is_judged)
@@ -259,12 +273,16 @@ class TimedCall:
             if self.is_on_gpu:  # By the device's clock, if that is shorter.
                 device_s = self.arena.control_words[arena.WORKER_NS] / 1e9
                 # A worker may lie about the nodes of its graph, but each takes a microsecond at least.
-                nodes = min(self._passes() * self.arena.control_words[arena.GRAPH_NODES], device_s / 1e-6)
+                nodes = min(
+                    self._passes() * self.arena.control_words[arena.GRAPH_NODES], device_s / 1e-6
+                )
                 launch_s = LAUNCH_S * self._passes() + NODE_LAUNCH_S * nodes
                 if not is_disturbed(sample_s, waited_s):
                     # Our clock without the launch, to check the device's later.
                     samples.clock_pairs.append((max(sample_s - launch_s, device_s), device_s))
-                counted_s = min(device_s, sample_s) or sample_s  # The device's clock may give 0: no time.
+                counted_s = (
+                    min(device_s, sample_s) or sample_s
+                )  # The device's clock may give 0: no time.
             samples.seconds.append(counted_s / calls)
             samples.waited_s += [] if waited_s is None else [waited_s / calls]
             # Without a copy by the worker, a GPU's results are brought for the judged call only.
@@ -278,7 +296,9 @@ class TimedCall:
         values of known answer; None: no call does."""
         windows = self._windows(calls)
         judged_window = None if judged_call is None else windows[judged_call]
-        return (yield from self._prepare_calls(windows, self.input_windows.rotations(judged_window)))
+        return (
+            yield from self._prepare_calls(windows, self.input_windows.rotations(judged_window))
+        )
 
     def _time_calls(self, waits: DelayReader, calls: int) -> Waiting[tuple[float, float | None]]:
         """Order this many prepared calls; seconds by the judge's clock, and seconds of waiting. The wait for a
@@ -331,7 +351,9 @@ class TimedCall:
         if self.is_on_gpu and to_host:
             self.arena.poison_outputs(calls)
         if self.copies_results:
-            return_s = yield from self.orders.give_order(arena.FINISH if self.is_on_gpu else arena.COPY_RESULTS)
+            return_s = yield from self.orders.give_order(
+                arena.FINISH if self.is_on_gpu else arena.COPY_RESULTS
+            )
             usual_s = self.empty_order_s + (SETTLING_S if self.is_on_gpu else 0.0)
             samples.return_s.append(max(0.0, return_s - usual_s) / calls)
         if self.is_on_gpu and to_host:  # Our own copy to the host: not charged.
@@ -342,9 +364,14 @@ class TimedCall:
         samples.output = self.arena.read_output(judged_call)
         samples.judged_index = len(samples.seconds) - 1
         samples.changed_inputs = self.arena.changed_inputs()
-        samples.is_unwritten = is_floating(self.call.output.dtype) and self.arena.has_unwritten_output(calls)
+        samples.is_unwritten = is_floating(
+            self.call.output.dtype
+        ) and self.arena.has_unwritten_output(calls)
         positions = self._output_positions
-        if positions and self.arena.read_output_bytes(calls - 1, positions) != self._output_when_done:
+        if (
+            positions
+            and self.arena.read_output_bytes(calls - 1, positions) != self._output_when_done
+        ):
             samples.stray_writes.append("writes its output after it said that it was done")
         self.worker.resume()
         return return_s
@@ -357,7 +384,12 @@ class TimedCall:
         if self._call_s > SLOW_CALL_S:
             return self._call_s
         is_first, self._replays = not self._call_s, 1
-        is_prepared = self.is_on_gpu and not is_first and not self.call.updated_inputs and self._prepared_calls > 0
+        is_prepared = (
+            self.is_on_gpu
+            and not is_first
+            and not self.call.updated_inputs
+            and self._prepared_calls > 0
+        )
         calls, least_undisturbed = 1, WARM_UP_CALLS
         if not is_first:
             calls = self._prepared_calls if is_prepared else self._calls_in_sample(self._call_s)
@@ -382,7 +414,9 @@ class TimedCall:
             most_s = WARM_UP_MOST_S if undisturbed else 5 * WARM_UP_MOST_S
             is_clear = undisturbed >= least_undisturbed or spent_s >= most_s
             is_warm = (spent_s >= seconds and is_clear) or preparing_s > WARM_UP_PREPARING_S
-        self._call_s = max(fastest_undisturbed_s if undisturbed else fastest_s, 1e-8)  # A clock may give 0 s.
+        self._call_s = max(
+            fastest_undisturbed_s if undisturbed else fastest_s, 1e-8
+        )  # A clock may give 0 s.
         return self._call_s
 
     def _calls_in_sample(
@@ -391,7 +425,9 @@ class TimedCall:
         """Calls in a sample, if one takes `call_s` seconds: as many as the clock needs. Sets the replays of
         a graph, too. `is_single`: the values allow one call only."""
         most_calls = len(self.arena.output_offsets)
-        if is_single or self.returns_same_buffer or self.call.updated_inputs:  # Updated inputs need a rewrite.
+        if (
+            is_single or self.returns_same_buffer or self.call.updated_inputs
+        ):  # Updated inputs need a rewrite.
             self._replays = 1
             return 1
         if self.is_on_gpu:
@@ -414,12 +450,16 @@ class TimedCall:
                 self.input_windows.fix_draw(0)
                 call_s = yield from self._warm_up(waits, WARM_UP_S / 2)
                 is_single = self.input_windows.has_few_draws
-                calls = self._calls_in_sample(call_s, is_single=is_single, gpu_sample_s=GPU_PROBED_S)
+                calls = self._calls_in_sample(
+                    call_s, is_single=is_single, gpu_sample_s=GPU_PROBED_S
+                )
                 self._replays = 1  # A second pass would see known values.
                 # A draw's values are new in the first sample and repeated in the second. A CPU that learned the
                 # branches is faster on the old values, and on the third sample's, which differ in the last bit: no
                 # cache of results has seen these.
-                can_alter = not self.is_on_gpu and any(is_floating(tensor.dtype) for tensor in self.call.inputs)
+                can_alter = not self.is_on_gpu and any(
+                    is_floating(tensor.dtype) for tensor in self.call.inputs
+                )
                 for number in range(0 if call_s > SLOW_CALL_S else 1 + PROBES):
                     self.input_windows.fix_draw(number)
                     windows, rotations = self._windows(calls), self.input_windows.rotations(None)
@@ -431,7 +471,9 @@ class TimedCall:
                         if not self.is_on_gpu and is_disturbed(sample_s, waited_s):
                             is_undisturbed = False
                         without_wait_s = sample_s - min(waited_s or 0.0, 0.99 * sample_s)
-                        times_s.append(self._device_s(without_wait_s) / calls)  # A GPU has its own clock.
+                        times_s.append(
+                            self._device_s(without_wait_s) / calls
+                        )  # A GPU has its own clock.
                     new_values_s = min(times_s[0], times_s[2]) if can_alter else times_s[0]
                     probes.append(MemoryProbe(new_values_s, times_s[1], is_undisturbed))
                 self.input_windows.fix_draw(None)
@@ -443,7 +485,9 @@ class TimedCall:
 
     def _device_s(self, sample_s: float) -> float:
         """Seconds of the latest sample by the device's clock; `sample_s` if there is none."""
-        return (self.arena.control_words[arena.WORKER_NS] / 1e9 if self.is_on_gpu else 0.0) or sample_s
+        return (
+            self.arena.control_words[arena.WORKER_NS] / 1e9 if self.is_on_gpu else 0.0
+        ) or sample_s
 
     def _windows(self, calls: int) -> Windows:
         """Offsets for this many calls; redrawn on a CPU, fixed for a graph."""
@@ -475,13 +519,21 @@ class TimedCall:
         if not self.is_on_gpu:
             chance = self.rng.random
             # Not of integers: a wrong index could crash the worker.
-            candidates = [(n, t) for n, t in enumerate(self.call.inputs) if t.elements and is_floating(t.dtype)]
+            candidates = [
+                (n, t)
+                for n, t in enumerate(self.call.inputs)
+                if t.elements and is_floating(t.dtype)
+            ]
             for window in windows if candidates else ():
                 number, tensor = candidates[int(chance() * len(candidates))]
                 element = window[number] + int(chance() * tensor.elements)
                 sign_bit = 1 << 8 * ITEM_SIZES[tensor.dtype] - 1
-                self.arena.change_element(number, element, sign_bit if chance() < 0.5 else 0)  # 0: NaN.
+                self.arena.change_element(
+                    number, element, sign_bit if chance() < 0.5 else 0
+                )  # 0: NaN.
             # Results that the worker copies arrive after "done", so they cannot be compared with it.
             size = 0 if self.copies_results else self.arena.output_bytes
-            self._output_positions = [self.rng.randrange(size) for _ in range(GLIMPSED_BYTES)] if size else []
+            self._output_positions = (
+                [self.rng.randrange(size) for _ in range(GLIMPSED_BYTES)] if size else []
+            )
         return (yield from self.orders.give_order(arena.PREPARE))

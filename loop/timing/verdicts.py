@@ -73,11 +73,17 @@ def measurements(
     return tuple(measured)
 
 
-Work = tuple[float | None, float | None]  # Operations and bytes of a call; None if the manifest states none.
+Work = tuple[
+    float | None, float | None
+]  # Operations and bytes of a call; None if the manifest states none.
 
 
 def measure_pair(
-    timings: Timings, pair: Pair, workload: Workload, work: Work = (None, None), confidence: float = CONFIDENCE
+    timings: Timings,
+    pair: Pair,
+    workload: Workload,
+    work: Work = (None, None),
+    confidence: float = CONFIDENCE,
 ) -> Measurement:
     """The measurement of a pair on a workload with two rounds that count, at least. If the interval says nothing
     (`is_vague`), `ratio` is the median of the rounds, `interval` their range, and `ranged` True."""
@@ -113,7 +119,9 @@ def measure_pair(
 def noise_between_rounds(log_ratios_by_workload: Iterable[Sequence[float]]) -> float | None:
     """Median over workloads of the standard deviation of the rounds' log ratios, outliers clipped. None if
     no workload has two rounds."""
-    deviations = [stdev(winsorise(ratios).values) for ratios in log_ratios_by_workload if len(ratios) > 1]
+    deviations = [
+        stdev(winsorise(ratios).values) for ratios in log_ratios_by_workload if len(ratios) > 1
+    ]
     return median(deviations) if deviations else None
 
 
@@ -138,7 +146,9 @@ def by_interval(measurement: Measurement) -> SpeedVerdict:
     word: Word = "inconclusive"
     if measurement.held_back:  # A sentence: the GPU slowed one side.
         reason = measurement.held_back
-    elif measurement.ranged and rounds < MIN_VALUES:  # `ranged`: `interval` is only the rounds' range.
+    elif (
+        measurement.ranged and rounds < MIN_VALUES
+    ):  # `ranged`: `interval` is only the rounds' range.
         range_ = f"they gave {speedup_text(low)} to {speedup_text(high)}"
         reason = f"{rounds} rounds are too few for an interval, {range_}: measure more"
     elif measurement.ranged or is_vague(measurement.interval):
@@ -146,7 +156,9 @@ def by_interval(measurement: Measurement) -> SpeedVerdict:
         reason = f"the machine is too noisy to judge: {remedy}"
     elif low > 1 + MARGIN or high < 1 / (1 + MARGIN):
         word, factor = ("faster", low) if low > 1 + MARGIN else ("slower", 1 / high)
-        further = f"{factor - 1:.1%} {word}" if factor < 10 else f"{significant(factor)} times {word}"
+        further = (
+            f"{factor - 1:.1%} {word}" if factor < 10 else f"{significant(factor)} times {word}"
+        )
         reason = f"at least {further}, at 99 % confidence"
     elif low > 1 / (1 + SAME_MARGIN) and high < 1 + SAME_MARGIN:
         word, reason = "same", f"within {SAME_MARGIN:.0%} either way, at 99 % confidence"
@@ -157,7 +169,9 @@ def by_interval(measurement: Measurement) -> SpeedVerdict:
     return speed_verdict(measurement, word, reason)
 
 
-def speed_verdict(measurement: Measurement, word: Word, reason: str, e_value: float | None = None) -> SpeedVerdict:
+def speed_verdict(
+    measurement: Measurement, word: Word, reason: str, e_value: float | None = None
+) -> SpeedVerdict:
     """The verdict on a measurement; `e_value`: its evidence, under the sequential rule only."""
     return SpeedVerdict(
         variant=measurement.variant,
@@ -177,10 +191,17 @@ def tally_words(verdicts: Sequence[SpeedVerdict]) -> str:
     return ", ".join(f"{word} on {words.count(word)}" for word in dict.fromkeys(words))
 
 
-def invalid_verdict(variant: str, workload: str, against: Against, cause: Cause, reason: str) -> NoSpeedVerdict:
+def invalid_verdict(
+    variant: str, workload: str, against: Against, cause: Cause, reason: str
+) -> NoSpeedVerdict:
     """A verdict on a timing that cannot be trusted."""
     return NoSpeedVerdict(
-        variant=variant, workload=workload, against=against, verdict="invalid", cause=cause, reason=reason
+        variant=variant,
+        workload=workload,
+        against=against,
+        verdict="invalid",
+        cause=cause,
+        reason=reason,
     )
 
 
@@ -202,7 +223,9 @@ def needed_evidence(workloads: int, candidate_number: int = 0) -> float:
     """The e-value for `faster` and `slower`: one false in 1,000 a workload, one in 100 a session. For
     candidate number k of a campaign, `faster` needs 20 k (k + 1) a workload. The shares 1 / (20 k (k + 1))
     of all k add up to 1/20. So at most one campaign in 20 keeps anything false. Number 0: no campaign."""
-    return max(1000.0, 100.0 * workloads, 20.0 * candidate_number * (candidate_number + 1) * workloads)
+    return max(
+        1000.0, 100.0 * workloads, 20.0 * candidate_number * (candidate_number + 1) * workloads
+    )
 
 
 def e_value(log_ratios: Sequence[float], threshold: float, prior_variance: float = 1.0) -> float:
@@ -244,7 +267,9 @@ def by_evidence(
     # `same`: the mean is above -same_within, and it is below same_within.
     same = min(e_value(values, same_limit), e_value(negated, same_limit))
     may_be_same = same_within <= SAME_MARGIN or max(faster, slower) <= 1
-    against_faster = e_value(negated, -margin) if candidate_number and blocks >= FUTILE_BLOCKS else 0.0
+    against_faster = (
+        e_value(negated, -margin) if candidate_number and blocks >= FUTILE_BLOCKS else 0.0
+    )
     spread = stdev(values) if blocks > 1 else 0.0
     word: Word = "inconclusive"
     evidence, odds = max(faster, slower), f"to 1 after {blocks} blocks"

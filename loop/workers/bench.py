@@ -28,10 +28,20 @@ from loop.model.workloads import is_supported
 from loop.workers import judge_messages, program, workload_call
 from loop.workers.messages import Load, Request
 from loop.workers.nursery import Nursery
-from loop.workers.program import START_LIMIT_S, CallWay, Floors, JudgeProcess, Unjudged, Worker, WorkerLost
+from loop.workers.program import (
+    START_LIMIT_S,
+    CallWay,
+    Floors,
+    JudgeProcess,
+    Unjudged,
+    Worker,
+    WorkerLost,
+)
 
 JUDGE_LIMIT_S = 120.0
-FIRST_CALL_S = 120.0  # Default time limit in seconds for a process's first call, which may autotune.
+FIRST_CALL_S = (
+    120.0  # Default time limit in seconds for a process's first call, which may autotune.
+)
 FIRST_CALL_HUNG = " took longer than {:g} s: killed; `first_call_s` in target.yaml allows more"
 JIT_CACHE_VARIABLES = ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TORCH_EXTENSIONS_DIR")
 """Environment variables with the cache folders of just-in-time compilers. Each build of a variant gets its own new
@@ -107,13 +117,17 @@ class Bench(contextlib.AbstractContextManager["Bench"]):
         """Time limit in seconds for the first call of a process."""
         numbers = program.choose_cores(self.threads) if self.device == "cpu" else ""
         self._owns_nursery = self._nursery is None  # Copies share it.
-        self.nursery = self._nursery = self._nursery or Nursery(program.thread_environment(self.threads, numbers))
+        self.nursery = self._nursery = self._nursery or Nursery(
+            program.thread_environment(self.threads, numbers)
+        )
         """Forks workers with torch imported; starts its process when it is first needed."""
         self._judge.device = self.device
         self.can_fork_torch = self.device == "cuda" or self.threads == 1
         """Whether the nursery forks torch workers. With several threads on a CPU, OpenMP binds them to cores when
         torch is imported, and each process needs other cores."""
-        if self.can_fork_torch and self._judge.nursery is None:  # Torch is imported once, for judge and workers.
+        if (
+            self.can_fork_torch and self._judge.nursery is None
+        ):  # Torch is imported once, for judge and workers.
             self._judge.nursery = self.nursery
 
     def __exit__(self, *_: object) -> None:
@@ -156,9 +170,13 @@ class Bench(contextlib.AbstractContextManager["Bench"]):
         order_s, call_s_by_way = 0.0, dict[CallWay, float]()
         with Worker(self.threads) as worker:
             for way in get_args(CallWay)[: 4 if self.device == "cuda" else 3]:
-                with contextlib.suppress(Refused):  # Without a GPU, the first request that needs one reports that.
+                with contextlib.suppress(
+                    Refused
+                ):  # Without a GPU, the first request that needs one reports that.
                     timings = yield from program.time_empty_orders(worker, way)
-                    seconds = sorted(worker_s or judge_s for judge_s, worker_s in timings)[len(timings) // 10]
+                    seconds = sorted(worker_s or judge_s for judge_s, worker_s in timings)[
+                        len(timings) // 10
+                    ]
                     if way == "":
                         order_s = seconds
                     else:  # A GPU's own clock does not include the order.
@@ -176,11 +194,18 @@ class Bench(contextlib.AbstractContextManager["Bench"]):
         quartile; 0.0 without GPU. On a shared GPU or busy host it is several times larger."""
         with Worker(self.threads) as worker, contextlib.suppress(Refused):
             timings = yield from program.time_empty_orders(worker, "kernel")
-            return sorted(judge_s - worker_s for judge_s, worker_s in timings)[3 * len(timings) // 4]
+            return sorted(judge_s - worker_s for judge_s, worker_s in timings)[
+                3 * len(timings) // 4
+            ]
         return 0.0
 
     def make_call(
-        self, workload: Workload, owner: str, *, with_windows: bool = False, layout: Layout = "contiguous"
+        self,
+        workload: Workload,
+        owner: str,
+        *,
+        with_windows: bool = False,
+        layout: Layout = "contiguous",
     ) -> Call:
         """Make the call of a workload, with files in the scratch folder. If only the judge knows its tensors, it
         lacks them before `prepare_answer`. `owner`: name of the side, used for its output file.
@@ -210,7 +235,9 @@ class Bench(contextlib.AbstractContextManager["Bench"]):
         library, build_id = (build.library, build.build_id) if build else ("", "")
         if isinstance(variant, PythonVariant):
             place = f"{variant.module}:{variant.function}"
-            terms = function.replace(python=place, passes_outputs=variant.passing == "passed", folder=library)
+            terms = function.replace(
+                python=place, passes_outputs=variant.passing == "passed", folder=library
+            )
             for cache in JIT_CACHE_VARIABLES if build_id else ():
                 environment[cache] = str(self.scratch / build_id / cache)
         elif isinstance(variant, CAbiVariant):
@@ -220,14 +247,19 @@ class Bench(contextlib.AbstractContextManager["Bench"]):
         else:
             signature = self.target.signature
             terms = CommandTerms(variant.run, {**signature.inputs, **signature.outputs})
-        side = Side(name, terms, variant.dtypes, variant.deterministic, build_id or None, variant.takes)
+        side = Side(
+            name, terms, variant.dtypes, variant.deterministic, build_id or None, variant.takes
+        )
         return replace(side, environment=environment, emulated=emulated)
 
     def start_worker(self, side: Side, tool: Sequence[str] = ()) -> Worker:
         """Start a worker and ask it to load `side`. The caller still has to receive the reply.
         `tool`: command line of a tool that starts the worker, such as a profiler."""
         threads = side.threads or (cores() if side.emulated else self.threads)
-        environment = {**({} if side.emulated else program.memory_limit(self.device)), **side.environment}
+        environment = {
+            **({} if side.emulated else program.memory_limit(self.device)),
+            **side.environment,
+        }
         is_forked = self.can_fork_torch and isinstance(side.terms, FunctionTerms) and not tool
         nursery = self.nursery if is_forked else None
         worker = Worker(threads, environment=environment, tool=tool, nursery=nursery)
@@ -251,16 +283,22 @@ class Bench(contextlib.AbstractContextManager["Bench"]):
             return
         needed_bytes, free_bytes = 0.0, available_memory()
         if self.target.memory is not None:
-            needed_bytes = Expression.parse(self.target.memory).evaluate_number(workload.formula_values)
+            needed_bytes = Expression.parse(self.target.memory).evaluate_number(
+                workload.formula_values
+            )
         if needed_bytes > max(free_bytes, 0.0):
             raise WorkFailed(
                 f"{workload.name} needs about {needed_bytes / 2**30:.1f} GiB for its float64 reference; "
                 f"{free_bytes / 2**30:.1f} GiB are free",
                 hint="leave its workload set out (`--workloads`), or run on a machine with more memory",
             )
-        full_request = request.replace(checks_determinism=checks_determinism, reference_bytes=needed_bytes)
+        full_request = request.replace(
+            checks_determinism=checks_determinism, reference_bytes=needed_bytes
+        )
         start_s = time.monotonic()
-        reply = yield from self.ask_judge(full_request, JUDGE_LIMIT_S, f"reference of {workload.name}")
+        reply = yield from self.ask_judge(
+            full_request, JUDGE_LIMIT_S, f"reference of {workload.name}"
+        )
         self.reference_s[workload.name] = time.monotonic() - start_s
         if reply.unjudged_reason:
             raise Unjudged(f"{reply.unjudged_reason} on {workload.name}", UNJUDGED_HINT)
@@ -306,7 +344,9 @@ class Bench(contextlib.AbstractContextManager["Bench"]):
             key = self.make_call(workload, "judge", layout=layout).key
             if self._judge.find_answered(self._target_request, key):
                 del self._judge.answers[key]
-                yield from self.ask_judge(judge_messages.DiscardAnswer(key), JUDGE_LIMIT_S, "tidying up")
+                yield from self.ask_judge(
+                    judge_messages.DiscardAnswer(key), JUDGE_LIMIT_S, "tidying up"
+                )
         for path in self.scratch.glob(f"{workload_call.file_stem(workload)}-*"):
             path.unlink(missing_ok=True)
 
@@ -356,7 +396,11 @@ class Bench(contextlib.AbstractContextManager["Bench"]):
     def architecture(self) -> str:
         """Value of `{arch}` in build flags, such as `sm_90`: this GPU, else the target's first."""
         capability = machine().capability
-        return f"sm_{capability.replace('.', '')}" if capability else next(iter(self.target.devices), "sm_89")
+        return (
+            f"sm_{capability.replace('.', '')}"
+            if capability
+            else next(iter(self.target.devices), "sm_89")
+        )
 
 
 def make_scratch_folder() -> Path:
@@ -399,7 +443,9 @@ class KeptWorker:
             # An import may compile, as `load_inline` does. It does not get that time twice.
             limit_s = max(START_LIMIT_S, 0.0 if self._load_error else self.bench.first_call_s)
             try:
-                yield from worker.receive(limit_s, f"loading {self.side.name}", "loading" + FIRST_CALL_HUNG)
+                yield from worker.receive(
+                    limit_s, f"loading {self.side.name}", "loading" + FIRST_CALL_HUNG
+                )
             except (Refused, WorkerLost) as error:
                 self._load_error = error
                 self.close()
@@ -407,7 +453,9 @@ class KeptWorker:
             self._is_loaded = True
         return worker
 
-    def ask(self, request: Request[R], *, limit_s: float, note: str, first_call_s: float = 0.0) -> Waiting[R]:
+    def ask(
+        self, request: Request[R], *, limit_s: float, note: str, first_call_s: float = 0.0
+    ) -> Waiting[R]:
         """Load the side, send a request and return the reply. Raises WorkerLost or Refused.
         `first_call_s`: longer limit for a process's first request: a kernel may autotune."""
         worker = yield from self.load()
@@ -430,7 +478,9 @@ class KeptWorker:
         """Kill the worker without waiting, so that several end at once. The caller closes it."""
         if self._worker is not None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._worker.child.process.pid, signal.SIGKILL)  # The worker leads its group.
+                os.killpg(
+                    self._worker.child.process.pid, signal.SIGKILL
+                )  # The worker leads its group.
 
     def close(self) -> None:
         """End the worker."""

@@ -52,7 +52,9 @@ def allocate_buffers(function: Function) -> Function:
     @functools.wraps(function)
     def call_with_buffers(inputs: Any, *other_arguments: Any) -> Any:
         filled = list(inputs) if isinstance(inputs, tuple) else []
-        buffers = {n: buffer for n, buffer in enumerate(filled) if isinstance(buffer, ForeignBuffer)}
+        buffers = {
+            n: buffer for n, buffer in enumerate(filled) if isinstance(buffer, ForeignBuffer)
+        }
         if not buffers:
             return function(inputs, *other_arguments)
         tensors = [tensor for tensor in filled if isinstance(tensor, Tensor)]
@@ -63,7 +65,9 @@ def allocate_buffers(function: Function) -> Function:
             filled[position] = torch.empty(buffer.shape, dtype=dtype, device=device)
         result = function(tuple(filled), *other_arguments)
         if not is_exact and isinstance(result, Tensor) and result.dtype == torch.float64:
-            types = [buffer.dtype for buffer in buffers.values() if buffer.shape == tuple(result.shape)]
+            types = [
+                buffer.dtype for buffer in buffers.values() if buffer.shape == tuple(result.shape)
+            ]
             return result.to(types[0]) if types and types[0].is_floating_point else result
         return result
 
@@ -97,7 +101,9 @@ def make_random_generator(
             shape = [size_by_axis[axis] for axis in axes]
             if dtype.is_floating_point:
                 tensor = torch.randn(shape, device=device)
-                tensor = tensor.clamp(-2, 2) if dtype.itemsize == 1 else tensor  # float8 overflows early.
+                tensor = (
+                    tensor.clamp(-2, 2) if dtype.itemsize == 1 else tensor
+                )  # float8 overflows early.
             else:
                 low, high = INTEGER_RANGES.get(dtype_name, (-1024, 1024))
                 tensor = torch.randint(low, high, shape, device=device)
@@ -144,7 +150,9 @@ def return_outputs(
     return call_with_outputs
 
 
-def pass_by_position(function: Function, inputs: Sequence[str], outputs: Mapping[str, str]) -> Function:
+def pass_by_position(
+    function: Function, inputs: Sequence[str], outputs: Mapping[str, str]
+) -> Function:
     """Wrap a function so that it takes inputs by position, whatever its parameter names are.
     `outputs`: name to element type. The function may return a dict, a sequence or numbers; the wrapper
     returns tensors in the order of `outputs`, or the result unchanged if their number differs."""

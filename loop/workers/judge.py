@@ -28,7 +28,13 @@ from loop.workers import judge_messages, suspects, truth
 from loop.workers.judge_messages import AdvanceProperty, Finding
 from loop.workers.suspects import DrawnInputs, find_blind_spots
 from loop.workers.target_functions import Inputs, TargetFunctions
-from loop.workers.truth import IMPLAUSIBLE_SHARE, MAX_SLACK, Truth, largest_finite_magnitude, would_pass_zeros
+from loop.workers.truth import (
+    IMPLAUSIBLE_SHARE,
+    MAX_SLACK,
+    Truth,
+    largest_finite_magnitude,
+    would_pass_zeros,
+)
 from loop.workers.workload_call import attribute_numbers, find_updated_input
 
 NOISE_DRAWS, NOISE_STEP, NOISE_SLACK = 8, 2.0**-51, 4.0
@@ -71,7 +77,9 @@ class Judge:
             judge_messages.PrepareAnswer: self.prepare_answer,
             judge_messages.DiscardAnswer: self.discard_answer,
             judge_messages.Compare: self.compare,
-            judge_messages.FindBlindSpots: partial(find_blind_spots, self.functions, self.drawn_inputs),
+            judge_messages.FindBlindSpots: partial(
+                find_blind_spots, self.functions, self.drawn_inputs
+            ),
             judge_messages.AdvanceProperty: runner.advance,
         }
 
@@ -79,7 +87,9 @@ class Judge:
         """Forget the answer to a call."""
         self.answer_by_key.pop(request.key, None)
 
-    def prepare_answer(self, request: judge_messages.PrepareAnswer) -> judge_messages.PreparedAnswer:
+    def prepare_answer(
+        self, request: judge_messages.PrepareAnswer
+    ) -> judge_messages.PreparedAnswer:
         """Write the inputs of a call to their files and compute its right answer."""
         inputs = self.functions.make_inputs(request)
         self.drawn_inputs.record(inputs)
@@ -87,10 +97,15 @@ class Judge:
         if device == "cuda":  # The reference runs there only if half of the free memory is enough.
             free_bytes, _ = torch.cuda.mem_get_info()
             estimated_bytes = REFERENCE_BYTES_PER_ELEMENT * sum(map(Tensor.numel, inputs.tensors))
-            device = "cuda" if max(request.reference_bytes, estimated_bytes) < free_bytes / 2 else "cpu"
+            device = (
+                "cuda" if max(request.reference_bytes, estimated_bytes) < free_bytes / 2 else "cpu"
+            )
         try:
             answer = self._compute_answer(inputs.copy_to(device), request)
-        except (Refused, RuntimeError):  # The reference may support only the CPU, or need too much GPU memory.
+        except (
+            Refused,
+            RuntimeError,
+        ):  # The reference may support only the CPU, or need too much GPU memory.
             if device == "cpu":
                 raise
             answer = self._compute_answer(inputs, request)
@@ -104,9 +119,14 @@ class Judge:
             reasons = [truth.explain_unjudged(output, function_name) for output in floating]
             unjudged_reason = next(filter(None, reasons), "")
         has_new_call = self.signature.has_unknown_outputs or self.functions.generator is not None
-        new_call, notes = answer.inputs.call if has_new_call else None, (*inputs.notes, *answer.notes)
+        new_call, notes = (
+            answer.inputs.call if has_new_call else None,
+            (*inputs.notes, *answer.notes),
+        )
         passes_zeros = bool(floating) and not self.checker_decides
-        for right in answer.truths if passes_zeros else ():  # Such a workload cannot show unwritten results.
+        for right in (
+            answer.truths if passes_zeros else ()
+        ):  # Such a workload cannot show unwritten results.
             if not would_pass_zeros(right.tolerance, right.reference):
                 passes_zeros = False
                 break
@@ -119,7 +139,9 @@ class Judge:
         call, tensors = inputs.call, inputs.tensors
         own_type_outputs, raw_result = None, None
         run_reference = partial(self.functions.compute_outputs, "reference", tensors)
-        has_other_types = call.structure or call.several_outputs or not is_floating(call.output.dtype)
+        has_other_types = (
+            call.structure or call.several_outputs or not is_floating(call.output.dtype)
+        )
         if self.signature.has_unknown_outputs or has_other_types:  # Other types than the call's.
             own_type_outputs, raw_result = run_reference(call, exact=False)
         # `rounded_outputs` show what rounding loses: `plain`, else the reference in its own types.
@@ -138,7 +160,9 @@ class Judge:
         columns = exact_outputs.items(), call.outputs, tolerances
         for (name, output), file, tolerance in zip(*columns, strict=True):
             reference = self._to_canonical_form(output.double(), call)
-            dimension_names = self.signature.outputs.get(file.name, self.signature.output_dimensions).split()
+            dimension_names = self.signature.outputs.get(
+                file.name, self.signature.output_dimensions
+            ).split()
             if len(dimension_names) != reference.dim() or "..." in dimension_names:
                 dimension_names = [f"axis_{n}" for n in range(reference.dim())]
             rounded = None
@@ -151,17 +175,26 @@ class Judge:
             if right.stated_allowed is not None and not self.checker_decides:
                 atol = f"zeros would be right by it; {right.tolerance.atol:.2g} is allowed"
                 notes = (*notes, f"the stated atol of output {file.name}: {atol}")
-        if request.checks_determinism:  # Repeats the run in the call's own types if there was one: it is cheaper.
+        if (
+            request.checks_determinism
+        ):  # Repeats the run in the call's own types if there was one: it is cheaper.
             if own_type_outputs is None:
                 first = [right.reference for right in truths]
                 outputs, _ = self._run_in_float64(call, tensors, None)
-                second = [self._to_canonical_form(output.double(), call) for output in outputs.values()]
+                second = [
+                    self._to_canonical_form(output.double(), call) for output in outputs.values()
+                ]
             else:
                 first = list(own_type_outputs.values())
                 second = list(run_reference(call, exact=False)[0].values())
             if not all(map(truth.answers_agree, first, second)):
-                raise Refused(f"the reference is not deterministic: two answers to {call.key} differ")
-        inputs, raw_result = replace(inputs, call=call), raw_result if self.functions.checker else None
+                raise Refused(
+                    f"the reference is not deterministic: two answers to {call.key} differ"
+                )
+        inputs, raw_result = (
+            replace(inputs, call=call),
+            raw_result if self.functions.checker else None,
+        )
         return Answer(inputs, truths, own_type_outputs is not None, raw_result, notes)
 
     def _with_output_files(self, call: Call, outputs: dict[str, Tensor]) -> Call:
@@ -171,7 +204,9 @@ class Judge:
         path, files = call.output.path, []
         for name, tensor in outputs.items():
             if tensor.dtype not in DTYPE_NAMES:
-                raise Refused(f"the reference on {call.key}: {name} is of {tensor.dtype}, which is not supported")
+                raise Refused(
+                    f"the reference on {call.key}: {name} is of {tensor.dtype}, which is not supported"
+                )
             file = TensorFile(name, path, tuple(tensor.shape), DTYPE_NAMES[tensor.dtype])
             files.append(file.replace(updated_input=find_updated_input(self.signature, name)))
         output, parts = place_outputs(files, path)
@@ -192,16 +227,22 @@ class Judge:
             if own_type_outputs is None:
                 raise
             reason = str(refused).partition(": ")[2]  # Without "the reference on ...".
-            return own_type_outputs, (f"the reference in float64: it runs in its own types alone ({reason})",)
+            return own_type_outputs, (
+                f"the reference in float64: it runs in its own types alone ({reason})",
+            )
         notes = []
         for (name, output), file in zip(outputs.items(), call.outputs, strict=True):
             expected = torch.float64 if is_floating(file.dtype) else TORCH_DTYPES[file.dtype]
             try:
-                check_result(output, file.shape, expected if own_type_outputs is None else output.dtype)
+                check_result(
+                    output, file.shape, expected if own_type_outputs is None else output.dtype
+                )
             except Refused as refused:
                 raise Refused(f"the reference on {call.key}: {refused}") from refused
             if output.dtype != expected and output.is_floating_point():
-                notes.append(f"the reference in float64: it rounds {name} to {DTYPE_NAMES[output.dtype]}")
+                notes.append(
+                    f"the reference in float64: it rounds {name} to {DTYPE_NAMES[output.dtype]}"
+                )
         return outputs, tuple(notes)
 
     def _tolerance_of(self, call: Call, file: TensorFile) -> Tolerance:
@@ -216,7 +257,9 @@ class Judge:
             return Tolerance(atol=0.0, rtol=0.0)
         tolerance = tolerance or self.tolerance_by_dtype.get(call.dtype)
         if tolerance is None:
-            raise Refused(f"no tolerance for {file.name} of {file.dtype}: `tolerance` of target.yaml has none")
+            raise Refused(
+                f"no tolerance for {file.name} of {file.dtype}: `tolerance` of target.yaml has none"
+            )
         return tolerance
 
     def compare(self, request: judge_messages.Compare) -> Finding:
@@ -245,7 +288,9 @@ class Judge:
             total = sum(map(Tensor.numel, outputs_of_files[0]))
             worst = Finding(max_error=0.0, total=total)
         else:
-            compare_output = partial(self._compare_output, answer, tries_faults=request.tries_faults)
+            compare_output = partial(
+                self._compare_output, answer, tries_faults=request.tries_faults
+            )
             results_by_output = enumerate(zip(*outputs_of_files, strict=True))
             findings = [compare_output(index, results) for index, results in results_by_output]
             worst = max(findings, key=lambda finding: finding.badness)
@@ -278,12 +323,16 @@ class Judge:
             worst = self._find_worst(right, outputs)
         if worst.wrong and is_rounded:  # The reference's own rounding may explain them.
             for output in outputs:
-                right = answer.truths[index] = self._allow_reference_noise(inputs, right, index, output)
+                right = answer.truths[index] = self._allow_reference_noise(
+                    inputs, right, index, output
+                )
             worst = self._find_worst(right, outputs)
         if worst.wrong:
             wrong_outputs = [output for output in outputs if bool(right.mask_wrong(output).any())]
             if is_rounded:
-                reasons = [self._explain_overflow(inputs, right, index, output) for output in wrong_outputs]
+                reasons = [
+                    self._explain_overflow(inputs, right, index, output) for output in wrong_outputs
+                ]
                 update["unjudged_reason"] = reasons[0] if reasons and all(reasons) else ""
             if tries_faults:
                 update["fits"] = self._find_fitting_faults(inputs, right, index, outputs)
@@ -291,7 +340,9 @@ class Judge:
 
     def _find_worst(self, right: Truth, outputs: list[Tensor]) -> Finding:
         has_plain = self.plain is not None
-        findings = (truth.compare_output(right, output, limits_by_plain=has_plain) for output in outputs)
+        findings = (
+            truth.compare_output(right, output, limits_by_plain=has_plain) for output in outputs
+        )
         return max(findings, key=lambda finding: finding.badness)
 
     def _allow_input_rounding(self, answer: Answer, index: int) -> Truth:
@@ -299,7 +350,11 @@ class Judge:
         Only without `plain` it also counts the reference's error in the call's own types."""
         inputs, right = answer.inputs, answer.truths[index]
         call, sizes = inputs.call, self.functions.dimension_sizes(inputs.call)
-        if self.functions.has_plain_signature(call) and sizes and not self.signature.has_unknown_outputs:
+        if (
+            self.functions.has_plain_signature(call)
+            and sizes
+            and not self.signature.has_unknown_outputs
+        ):
             # Terms an element may sum: over dimensions missing in the output, or along one of its own.
             output_names = self.signature.output_dimensions.split()
             summed_sizes = [size for name, size in sizes.items() if name not in output_names]
@@ -321,7 +376,9 @@ class Judge:
             if own_type_output is not None:
                 error, _ = truth.largest_and_mean_error(own_type_output, right.reference)
                 reference_error = MAX_SLACK * error
-                counts += truth.count_errors_beyond(right.tolerance, right.reference, own_type_output, MAX_SLACK)
+                counts += truth.count_errors_beyond(
+                    right.tolerance, right.reference, own_type_output, MAX_SLACK
+                )
         if right.explained_counts is not None:
             counts += right.explained_counts
         plausible_error = IMPLAUSIBLE_SHARE * truth.largest_finite_magnitude(right.reference)
@@ -335,7 +392,9 @@ class Judge:
             explained_counts=counts,
         )
 
-    def _allow_reference_noise(self, inputs: Inputs, right: Truth, index: int, output: Tensor) -> Truth:
+    def _allow_reference_noise(
+        self, inputs: Inputs, right: Truth, index: int, output: Tensor
+    ) -> Truth:
         """Allow more where float64 rounding of the reference itself may explain a wrong element: say, an exact
         zero that is the difference of large numbers. Inputs that change by a few roundings show how much."""
         scale = max(map(truth.largest_finite_magnitude, [right.reference, *inputs.tensors]))
@@ -349,9 +408,13 @@ class Judge:
                 changed = []
                 for tensor in inputs.tensors:
                     if tensor.is_floating_point():
-                        tensor = tensor.double() * (1 + NOISE_STEP * truth.random_signs(tensor, seed))
+                        tensor = tensor.double() * (
+                            1 + NOISE_STEP * truth.random_signs(tensor, seed)
+                        )
                     changed.append(tensor)
-                movement = (self._compute_output(index, changed, inputs.call) - right.reference).abs()
+                movement = (
+                    self._compute_output(index, changed, inputs.call) - right.reference
+                ).abs()
                 noise = torch.maximum(noise, movement.where(movement.isfinite(), 0.0))
         except Refused:
             return right
@@ -365,12 +428,18 @@ class Judge:
         if not bool((wrong & ~output.isfinite()).any()):
             return ""
         own_type_output = self._compute_own_type_output(inputs, right, index)
-        if own_type_output is None or not bool((right.reference.isfinite() & ~own_type_output.isfinite()).any()):
+        if own_type_output is None or not bool(
+            (right.reference.isfinite() & ~own_type_output.isfinite()).any()
+        ):
             return ""
         overflows_too = ~output.isfinite() & ~own_type_output.isfinite()
         is_near = (output.double() - own_type_output).abs() <= right.allowed
         is_explained = not bool((wrong & ~(overflows_too | is_near)).any())
-        return truth.OVERFLOW.format(whose="the reference", dtype=right.file.dtype) if is_explained else ""
+        return (
+            truth.OVERFLOW.format(whose="the reference", dtype=right.file.dtype)
+            if is_explained
+            else ""
+        )
 
     def _compute_own_type_output(self, inputs: Inputs, right: Truth, index: int) -> Tensor | None:
         """Output `index` of the reference in the inputs' own types; None if it refuses or has another shape."""
@@ -380,7 +449,9 @@ class Judge:
             return None
         return output if output.shape == right.reference.shape else None
 
-    def _compute_output(self, index: int, tensors: Sequence[Tensor], call: Call, *, exact: bool = True) -> Tensor:
+    def _compute_output(
+        self, index: int, tensors: Sequence[Tensor], call: Call, *, exact: bool = True
+    ) -> Tensor:
         """Output number `index` of the reference on `tensors`, in canonical form; `exact`: computed in float64."""
         outputs, _ = self.functions.compute_outputs("reference", tensors, call, exact=exact)
         return self._to_canonical_form(list(outputs.values())[index].double(), call)
@@ -393,7 +464,9 @@ class Judge:
         for output in map(Tensor.double, outputs):
             wrong = truth.mask_outside(output, right.reference, right.tighten_for(output).allowed)
             if bool(wrong.any()):
-                wrong_outputs.append(suspects.WrongOutput(right.reference, right.allowed, rtol, output, wrong))
+                wrong_outputs.append(
+                    suspects.WrongOutput(right.reference, right.allowed, rtol, output, wrong)
+                )
 
         call, tensors = inputs.call, inputs.tensors
         is_plain = self.functions.has_plain_signature(call)
@@ -405,12 +478,18 @@ class Judge:
                 suspects_of_target.append((description, answer))
         kind = {"has_plain_signature": is_plain, "is_integer": right.is_integer}
         run_reference = partial(self._compute_output, index)
-        general = suspects.find_suspects(run_reference, call, tensors, self.signature, right.reference, **kind)
-        return suspects.find_fitting_suspects(wrong_outputs, itertools.chain(suspects_of_target, general))
+        general = suspects.find_suspects(
+            run_reference, call, tensors, self.signature, right.reference, **kind
+        )
+        return suspects.find_fitting_suspects(
+            wrong_outputs, itertools.chain(suspects_of_target, general)
+        )
 
     def _to_canonical_form(self, output: Tensor, call: Call) -> Tensor:
         """Apply the component's `form` function, if any: equally right outputs become equal tensors."""
-        if output.is_floating_point() and output.element_size() == 1:  # torch lacks functions of float8.
+        if (
+            output.is_floating_point() and output.element_size() == 1
+        ):  # torch lacks functions of float8.
             output = output.half()
         function = self.functions.canonical_form
         if function is None:
@@ -431,7 +510,10 @@ class PropertyRunner:
     """Runs one property at a time; the variant computes outputs in its own process."""
 
     def __init__(
-        self, signature: Signature, tolerance: Mapping[str, Tolerance], plain: callee.Function | None
+        self,
+        signature: Signature,
+        tolerance: Mapping[str, Tolerance],
+        plain: callee.Function | None,
     ) -> None:
         """`tolerance`: by element type. `plain`: the plain implementation; None without one."""
         self.signature, self.tolerance_by_dtype, self.plain = signature, tolerance, plain
@@ -468,7 +550,9 @@ class PropertyRunner:
             torch.manual_seed(request.seed)
             # On `plain` in place of the variant, once: its error widens the limit below.
             sides, _ = yield from self._drive(start_property(), call, self.plain)
-            self.plain_errors[error_key] = largest_finite_magnitude(sides[0] - sides[1]) if sides else 0.0
+            self.plain_errors[error_key] = (
+                largest_finite_magnitude(sides[0] - sides[1]) if sides else 0.0
+            )
         torch.manual_seed(request.seed)  # Both draw the same values, if the property draws any.
         sides, call_count = yield from self._drive(start_property(), call, None)
         if sides is None:
@@ -484,7 +568,9 @@ class PropertyRunner:
         if error.numel():  # JSON has no infinity.
             largest = min(float(error.nan_to_num(torch.inf).max()), 1e300)
             largest_allowed = min(float(allowed.nan_to_num(0.0).max()), 1e300)
-        return Finding(max_error=largest, allowed_error=largest_allowed, wrong=wrong_count, total=error.numel())
+        return Finding(
+            max_error=largest, allowed_error=largest_allowed, wrong=wrong_count, total=error.numel()
+        )
 
     def _drive(
         self, running: Property, call: Call, plain: callee.Function | None
@@ -508,11 +594,17 @@ class PropertyRunner:
             files, size_by_dimension = [], dict[str, int]()
             for tensor, file in zip(rounded, call.inputs, strict=True):
                 path, shape = f"{file.path}.related", tuple(tensor.shape)
-                size_by_dimension |= zip(self.signature.inputs[file.name].split(), shape, strict=True)
+                size_by_dimension |= zip(
+                    self.signature.inputs[file.name].split(), shape, strict=True
+                )
                 Path(path).write_bytes(callee.bytes_of(tensor))
                 files.append(file.replace(path=path, shape=shape, extra_elements=0, offset=0))
-            output_shape = tuple(size_by_dimension[name] for name in self.signature.output_dimensions.split())
-            output_file = call.output.replace(shape=output_shape, path=f"{call.output.path}.related")
+            output_shape = tuple(
+                size_by_dimension[name] for name in self.signature.output_dimensions.split()
+            )
+            output_file = call.output.replace(
+                shape=output_shape, path=f"{call.output.path}.related"
+            )
             numbers = attribute_numbers(self.signature, attributes)
             on_files = call.replace(inputs=tuple(files), output=output_file)
             on_files = on_files.replace(attributes=attributes, numbers=numbers)

@@ -38,8 +38,14 @@ def check_environment(request: CheckEnvironment) -> EnvironmentFinding:
             library.set_num_threads(request.threads)
             cuda_version, threads = library.version.cuda, library.get_num_threads()
             build = f"CUDA {cuda_version}" if cuda_version else "CPU"
-            fields = {"version": library.__version__, "cuda_build": cuda_version, "threads": threads}
-            return EnvironmentFinding(f"torch {library.__version__}, {build} build", fields, is_ok=True)
+            fields = {
+                "version": library.__version__,
+                "cuda_build": cuda_version,
+                "threads": threads,
+            }
+            return EnvironmentFinding(
+                f"torch {library.__version__}, {build} build", fields, is_ok=True
+            )
         case "numpy":
             message, shares_memory = f"NumPy {library.__version__}", False
             try:
@@ -72,12 +78,16 @@ def check_device(torch: Any, device: str) -> EnvironmentFinding:
         error = float((product - exact).abs().max() / exact.abs().max())
     except (Refused, RuntimeError) as problem:
         reason = (str(problem).strip().splitlines() or [""])[0]
-        return EnvironmentFinding(f"torch computes nothing on it: {reason}", {"device": device}, is_ok=False)
+        return EnvironmentFinding(
+            f"torch computes nothing on it: {reason}", {"device": device}, is_ok=False
+        )
     fields: dict[str, Any] = {"device": device, "matmul_error": error}
     if device == "cuda":
         major, minor = torch.cuda.get_device_capability()
         fields |= {"name": torch.cuda.get_device_name(), "capability": f"{major}.{minor}"}
-    return EnvironmentFinding(f"matrix product off by {error:.1e}", fields, is_ok=error < MAX_MATMUL_ERROR)
+    return EnvironmentFinding(
+        f"matrix product off by {error:.1e}", fields, is_ok=error < MAX_MATMUL_ERROR
+    )
 
 
 def check_libraries() -> EnvironmentFinding:
@@ -91,7 +101,10 @@ def check_libraries() -> EnvironmentFinding:
         copies = sorted(path for path in paths if Path(path).name.startswith(prefixes))
         if len({Path(path).resolve() for path in copies}) > 1:  # Links to one file are no problem.
             duplicates.append(f"{runtime} twice ({', '.join(copies)})")
-    message = "; ".join(f"{duplicate} loaded" for duplicate in duplicates) or "all libraries found, none twice"
+    message = (
+        "; ".join(f"{duplicate} loaded" for duplicate in duplicates)
+        or "all libraries found, none twice"
+    )
     return EnvironmentFinding(message, {"duplicates": duplicates}, is_ok=not duplicates)
 
 
@@ -110,7 +123,9 @@ def main() -> None:
             reply = judge.answers[type(request)](request)
             import torch
 
-            with contextlib.suppress(RuntimeError):  # A failed reference may leave the CUDA context unusable.
+            with contextlib.suppress(
+                RuntimeError
+            ):  # A failed reference may leave the CUDA context unusable.
                 torch.cuda.empty_cache()  # For the workers.
             return reply
         from loop.workers.judge import Judge

@@ -51,7 +51,9 @@ def serve(answer: Callable[[Request[Any]], object]) -> None:
             try:
                 reply = answer(request)
             except Refused as error:
-                reply = RefusalReply(str(error)[:MAX_ERROR_CHARACTERS], error.cause, error.code, error.seed)
+                reply = RefusalReply(
+                    str(error)[:MAX_ERROR_CHARACTERS], error.cause, error.code, error.seed
+                )
             except Exception as error:
                 # NotImplementedError is equivalent to the error number by which a C kernel declines.
                 cause: Cause = "declined" if isinstance(error, NotImplementedError) else "raised"
@@ -66,7 +68,9 @@ def reply_line(reply: object) -> str:
 
 
 Mistake = dict[str, Any]  # The mistake of a negative control, as in `Control.mistake_settings`.
-ObserveMode = Literal["mark", "trace", "once"]  # How to observe a call: `Observe` explains the words.
+ObserveMode = Literal[
+    "mark", "trace", "once"
+]  # How to observe a call: `Observe` explains the words.
 
 
 class Load(Request[None]):

@@ -27,7 +27,9 @@ POLL_S = 1e-3  # Seconds between two looks at a child that should end.
 MAX_ORDER_BYTES, MAX_HANDLES = 1 << 16, 16
 """Limits of one order to fork: its JSON text, and the descriptors that come with it."""
 MAX_PAGES = 1 << 16  # Pages of the largest inaccessible mapping before a worker's own.
-ADOPTION_LIMIT_S = 10.0  # Seconds until the session must have become the parent of a forked process.
+ADOPTION_LIMIT_S = (
+    10.0  # Seconds until the session must have become the parent of a forked process.
+)
 
 
 class ForkedProcess:
@@ -89,7 +91,12 @@ class Nursery:
             )
 
     def fork(
-        self, module: str, arguments: Sequence[str], env: Mapping[str, str], stdin: int, handles: Sequence[int]
+        self,
+        module: str,
+        arguments: Sequence[str],
+        env: Mapping[str, str],
+        stdin: int,
+        handles: Sequence[int],
     ) -> ForkedProcess:
         """Fork a program, with new pipes for its output and errors. `arguments`: of its `main`; `{N}` is the
         number of descriptor `handles[N]` in the new process. Raises ConnectionError if the nursery has died."""
@@ -101,8 +108,12 @@ class Nursery:
             if self._control is not None:
                 with contextlib.suppress(OSError):
                     self._control.settimeout(FORK_LIMIT_S)
-                    socket.send_fds(self._control, [message.encode()], [stdin, output_end, errors_end, *handles])
-                    pid = int(self._control.recv(64) or b"0")  # Empty if it has died, 0 if it failed.
+                    socket.send_fds(
+                        self._control, [message.encode()], [stdin, output_end, errors_end, *handles]
+                    )
+                    pid = int(
+                        self._control.recv(64) or b"0"
+                    )  # Empty if it has died, 0 if it failed.
         finally:
             for end in (output_end, errors_end, *([] if pid else [output, errors])):
                 os.close(end)
@@ -164,8 +175,12 @@ def main() -> None:
     # Shift later mappings by a random number of pages: each worker measures another memory layout.
     shift_bytes = random.SystemRandom().randrange(1, MAX_PAGES) * mmap.PAGESIZE
     shift = mmap.mmap(-1, shift_bytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot=0)
-    torch.set_num_threads(int(order["environment"]["OMP_NUM_THREADS"]))  # torch read ours on import.
-    programs: dict[str, Any] = {module.__name__: module.main for module in (judge_program, worker_program)}
+    torch.set_num_threads(
+        int(order["environment"]["OMP_NUM_THREADS"])
+    )  # torch read ours on import.
+    programs: dict[str, Any] = {
+        module.__name__: module.main for module in (judge_program, worker_program)
+    }
     programs[order["module"]](*(argument.format(*handles[3:]) for argument in order["arguments"]))
     shift.close()
 

@@ -39,16 +39,23 @@ SANITIZER_FLAGS = (
     "-fno-omit-frame-pointer",
     "-g1",
 )
-SANITIZER_LIBRARIES = ("libasan.so", "libubsan.so")  # To be preloaded before Python's own libraries.
+SANITIZER_LIBRARIES = (
+    "libasan.so",
+    "libubsan.so",
+)  # To be preloaded before Python's own libraries.
 FAULT_MESSAGE = re.compile(
-    rf"^\S+: (runtime error: .*)|^SUMMARY: (\w+Sanitizer: .*)|^({LOST_PREFIX}.*)|^{STRAY_PREFIX}(.*)", re.MULTILINE
+    rf"^\S+: (runtime error: .*)|^SUMMARY: (\w+Sanitizer: .*)|^({LOST_PREFIX}.*)|^{STRAY_PREFIX}(.*)",
+    re.MULTILINE,
 )
 FAULT_CAUSES: tuple[Cause, ...] = ("", "sanitizer", "sanitizer", "device lost", "outside")
 """Cause for each group of FAULT_MESSAGE; group 0 is the whole match."""
 SOURCE_LOCATION = re.compile(r"^(\S+?):(\d+)(?::\d+)?: runtime error", re.MULTILINE)
 START_LIMIT_S, ASK_LIMIT_S = 60.0, 10.0
 STOP_LIMIT_S = 0.05  # Seconds to wait for a process to stop after SIGSTOP.
-ERROR_TAIL, ERROR_LINE = 2000, 200  # Characters to keep of a lost child's stderr, and of its last line.
+ERROR_TAIL, ERROR_LINE = (
+    2000,
+    200,
+)  # Characters to keep of a lost child's stderr, and of its last line.
 MAX_REPLY_BYTES = 4 << 20  # Longest reply in bytes. It bounds our memory against an endless stream.
 HUNG = "no answer for {:g} s: killed"
 FORGED = "something else than its worker wrote to the worker's replies"
@@ -60,11 +67,17 @@ def sanitizer_environment(compiler: str) -> dict[str, str]:
     """Variables for a sanitized build. Raises LoopError if the compiler lacks sanitizers."""
     paths = []
     for name in SANITIZER_LIBRARIES:
-        path = run_to_end(run([compiler, f"-print-file-name={name}"], limit_s=ASK_LIMIT_S)).output.strip()
+        path = run_to_end(
+            run([compiler, f"-print-file-name={name}"], limit_s=ASK_LIMIT_S)
+        ).output.strip()
         if "/" not in path:  # A compiler that does not find the file prints its name.
             raise WorkFailed(f"{compiler} has no {name}", hint="install the compiler's sanitizers")
         paths.append(path)
-    return {"LD_PRELOAD": ":".join(paths), "ASAN_OPTIONS": "detect_leaks=0", "UBSAN_OPTIONS": "print_stacktrace=1"}
+    return {
+        "LD_PRELOAD": ":".join(paths),
+        "ASAN_OPTIONS": "detect_leaks=0",
+        "UBSAN_OPTIONS": "print_stacktrace=1",
+    }
 
 
 def parse_fault(errors: str) -> tuple[Cause, str]:
@@ -122,8 +135,12 @@ class Program:
         forked: ForkedProcess | None = None
         with child_end:
             if nursery is not None:
-                with contextlib.suppress(ConnectionError):  # The nursery has died: start the child directly.
-                    forked = nursery.fork(module, arguments, environment, child_end.fileno(), handles)
+                with contextlib.suppress(
+                    ConnectionError
+                ):  # The nursery has died: start the child directly.
+                    forked = nursery.fork(
+                        module, arguments, environment, child_end.fileno(), handles
+                    )
             numbered_arguments = [argument.format(*handles) for argument in arguments]
             self.child = Child(
                 [*tool, sys.executable, "-P", "-m", module, *numbered_arguments],
@@ -167,7 +184,9 @@ class Program:
             raise Refused(reply.message, reply.cause, reply.code, reply.seed)
         return reply
 
-    def ask(self, request: Request[R], *, limit_s: float, note: str, hung: str = HUNG) -> Waiting[R]:
+    def ask(
+        self, request: Request[R], *, limit_s: float, note: str, hung: str = HUNG
+    ) -> Waiting[R]:
         """Send a request, unless it was sent early, and `receive` its reply. Replies to others that were sent
         early are dropped: none may be taken for that of this request."""
         while self._unanswered and self._unanswered[0] != request:
@@ -198,8 +217,14 @@ class Program:
         time may have ended the child."""
         self.child.kill()
         is_limited = resource.getrlimit(resource.RLIMIT_CPU)[0] != resource.RLIM_INFINITY
-        if is_limited and kind == "crashed" and self.child.code in (-signal.SIGXCPU, -signal.SIGKILL):
-            raise MachineFailure(f"{reason}: its CPU time is limited", "raise that limit (`ulimit -t`)")
+        if (
+            is_limited
+            and kind == "crashed"
+            and self.child.code in (-signal.SIGXCPU, -signal.SIGKILL)
+        ):
+            raise MachineFailure(
+                f"{reason}: its CPU time is limited", "raise that limit (`ulimit -t`)"
+            )
         errors = self.child.errors.text
         cause, fault_message = parse_fault(errors)
         if (self.child.code or 0) > 0 and errors.strip():
@@ -289,7 +314,10 @@ class Worker(Program, contextlib.AbstractContextManager["Worker"]):
         with contextlib.suppress(OSError):
             os.killpg(pid, signal.SIGSTOP)
             with open(f"/proc/{pid}/stat", "rb", 0) as file:
-                while not file.read().rpartition(b")")[2].startswith(b" T") and time.monotonic() < end_s:
+                while (
+                    not file.read().rpartition(b")")[2].startswith(b" T")
+                    and time.monotonic() < end_s
+                ):
                     time.sleep(1e-5)
                     file.seek(0)
 
@@ -297,7 +325,9 @@ class Worker(Program, contextlib.AbstractContextManager["Worker"]):
         """Continue a stopped child."""
         if self._is_paused:
             self._is_paused = False
-            with contextlib.suppress(ProcessLookupError):  # The child has died: `receive` reports it.
+            with contextlib.suppress(
+                ProcessLookupError
+            ):  # The child has died: `receive` reports it.
                 os.killpg(self.child.process.pid, signal.SIGCONT)
 
     def close(self) -> None:
@@ -432,13 +462,19 @@ def run_untimed(
 ) -> str:
     """Run `python -m MODULE TERMS RESULT`, where TERMS is a file that holds `terms`. Returns what the program
     wrote into RESULT. `folder`: where it runs; None: an empty one. Raises WorkFailed if it writes nothing."""
-    variables = {"PYTHONPATH": python_path(), "PYTHONDONTWRITEBYTECODE": "1", "TORCH_COMPILE_DISABLE": "1"}
+    variables = {
+        "PYTHONPATH": python_path(),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "TORCH_COMPILE_DISABLE": "1",
+    }
     variables |= {**UNTIMED_ENVIRONMENT, **memory_limit(device)}
     with tempfile.TemporaryDirectory(prefix="loop-", ignore_cleanup_errors=True) as scratch:
         terms_file, result_file = Path(scratch) / "terms.json", Path(scratch) / "result.json"
         terms_file.write_text(terms)
         command = [sys.executable, "-m", module, str(terms_file), str(result_file)]
-        completed = run_to_end(run(command, limit_s=limit_s, cwd=folder or Path(scratch), env=variables))
+        completed = run_to_end(
+            run(command, limit_s=limit_s, cwd=folder or Path(scratch), env=variables)
+        )
         if not result_file.is_file():
             last_line = (completed.errors.strip().splitlines() or [completed.ending])[-1]
             raise WorkFailed(f"a process ended without a result: {last_line}")
@@ -473,7 +509,9 @@ class JudgeProcess:
             environment = {**thread_environment(cores()), **UNTIMED_ENVIRONMENT}
             environment |= memory_limit(self.device)
             self._earlier_kills = count_memory_kills()
-            self._program = Program("loop.workers.judge_program", environment=environment, nursery=self.nursery)
+            self._program = Program(
+                "loop.workers.judge_program", environment=environment, nursery=self.nursery
+            )
         return self._program
 
     def end(self) -> None:

@@ -82,7 +82,10 @@ class StatedTask:
             rebuilt = rebuild_inputs(inputs.skeleton, copies, self.terms["passes"])
             values = {"inputs": rebuilt, "expected": expected, "outputs": output}
             return run_check(self.checker, [values[name] for name in self.terms["given"]])
-        right_tensors, tensors = outputs_by_path(expected).values(), outputs_by_path(output).values()
+        right_tensors, tensors = (
+            outputs_by_path(expected).values(),
+            outputs_by_path(output).values(),
+        )
         if len(right_tensors) != len(tensors):
             return f"{len(tensors)} outputs where {len(right_tensors)} are expected"
         for right_tensor, tensor in zip(right_tensors, tensors, strict=True):
@@ -106,7 +109,10 @@ class StatedTask:
         if self.terms["finite"] and not is_accepted.all():
             return "NaN or infinity"
         expected_values, output_values = expected.double(), output.double()
-        if self.terms["cap"] is not None and ((output_values - expected_values).abs() > self.terms["cap"]).any():
+        if (
+            self.terms["cap"] is not None
+            and ((output_values - expected_values).abs() > self.terms["cap"]).any()
+        ):
             return f"an error above {self.terms['cap']:g}"
         wrong_count = int(self.mask_wrong(expected_values, output_values).sum())
         wrong_share = wrong_count / max(output.numel(), 1)
@@ -176,7 +182,9 @@ def audit_task(task: StatedTask) -> dict[str, Any]:
         if case is task.terms["cases"][0]:
             output = task.call_function(task.instantiate(task.reference), copy_inputs(inputs))
             for number, split in enumerate((inputs, split_structure(output))):
-                shapes[number] = [list(split.tensors[n].shape) for n in floating_positions(split.tensors)]
+                shapes[number] = [
+                    list(split.tensors[n].shape) for n in floating_positions(split.tensors)
+                ]
             findings += _find_float64_conflicts(task, inputs, outputs_by_path(output))
         findings += _find_seed_problems(task, case, inputs)
         contents = [bytes_of(bits_of(tensor).cpu()) for tensor in inputs.tensors]
@@ -197,16 +205,24 @@ def _find_seed_problems(
     other_arguments = {**arguments, "seed": arguments["seed"] + 1} if has_own_seed else arguments
     other_tensors = task.draw_case(other_arguments, SEED + 1).tensors
     columns = zip(inputs.names, inputs.tensors, other_tensors, strict=False)
-    constant = [path for path, tensor, other in columns if tensor.numel() and same_bits(tensor, other)]
+    constant = [
+        path for path, tensor, other in columns if tensor.numel() and same_bits(tensor, other)
+    ]
     constant_names = [path.split(".", 2)[-1] for path in constant]
     if constant_names and len(constant_names) == len(inputs.tensors):
         yield {"kind": "seed does nothing", "what": f"{name}: the same inputs for every seed"}
     elif constant_names:
-        yield {"kind": "never varies", "what": f"{name}: {', '.join(constant_names)} the same for every seed"}
+        yield {
+            "kind": "never varies",
+            "what": f"{name}: {', '.join(constant_names)} the same for every seed",
+        }
     if has_own_seed:
         redrawn = task.draw_case(arguments, SEED + 1)  # The case's own seed overrides this one.
         if not all(map(same_bits, inputs.tensors, redrawn.tensors)):
-            yield {"kind": "unseeded", "what": f"{name}: its seed alone does not reproduce the inputs"}
+            yield {
+                "kind": "unseeded",
+                "what": f"{name}: its seed alone does not reproduce the inputs",
+            }
 
 
 def _find_float64_conflicts(
@@ -216,9 +232,14 @@ def _find_float64_conflicts(
     `outputs`: what it gives on the inputs, by name."""
     try:
         exact_reference = task.instantiate(task.reference, exact=True)
-        exact_outputs = outputs_by_path(task.call_function(exact_reference, copy_inputs(inputs, exact=True)))
+        exact_outputs = outputs_by_path(
+            task.call_function(exact_reference, copy_inputs(inputs, exact=True))
+        )
     except Exception as error:
-        yield {"kind": "no float64", "what": f"the reference does not run in float64: {error}"[:300]}
+        yield {
+            "kind": "no float64",
+            "what": f"the reference does not run in float64: {error}"[:300],
+        }
         return
     if task.terms["atol"] is None:  # The format states no tolerance to compare with.
         return
@@ -228,7 +249,10 @@ def _find_float64_conflicts(
             wrong_count = int(task.mask_wrong(exact.double(), tensor.double()).sum())
         if wrong_count and tensor.is_floating_point():
             elements = f"{wrong_count} of {tensor.numel()} elements of {name}"
-            yield {"kind": "float64 disagrees", "what": f"{elements} are beyond the task's own tolerance"}
+            yield {
+                "kind": "float64 disagrees",
+                "what": f"{elements} are beyond the task's own tolerance",
+            }
 
 
 def judge_in_fork(task: StatedTask, function_name: str) -> dict[str, Any]:
@@ -249,7 +273,10 @@ def judge_in_fork(task: StatedTask, function_name: str) -> dict[str, Any]:
     os.close(read_end)
     if verdict:
         return json.loads(verdict)  # type: ignore[no-any-return]
-    return {"status": "failed", "why": "it ended its process" if ready else "it did not end in its time"}
+    return {
+        "status": "failed",
+        "why": "it ended its process" if ready else "it did not end in its time",
+    }
 
 
 def main(terms: dict[str, Any]) -> dict[str, Any]:

@@ -25,13 +25,17 @@ from loop.model.target import Attribute, Signature
 from loop.workers.judge_messages import FindBlindSpots
 from loop.workers.target_functions import Inputs, TargetFunctions
 
-ALLOWANCE_FACTOR = 4.0  # The distance to a suspect's answer may be this many times the allowed error.
+ALLOWANCE_FACTOR = (
+    4.0  # The distance to a suspect's answer may be this many times the allowed error.
+)
 MIN_EXPLAINED_SHARE = 0.98  # Of wrong elements, and of right ones to fit as a whole.
 MAX_REMAINING_SHARE = 0.25  # Of the error (RMS), if a suspect explains it.
 MIN_DISTINCT_ERRORS = 8  # Fewer distinct wrong elements resemble a suspect by chance.
 MAX_SAMPLED_ERRORS = 4096  # Wrong elements sampled to count distinct ones (at most twice as many).
 MAX_COMPARED_OUTPUTS = 8  # Maximum number of outputs of one call that a suspect has to explain.
-MIN_FACTOR_DEVIATION = 0.01  # Smallest deviation of a factor from 1: sums in low precision shrink by less.
+MIN_FACTOR_DEVIATION = (
+    0.01  # Smallest deviation of a factor from 1: sums in low precision shrink by less.
+)
 
 
 RunReference = Callable[[Sequence[Tensor], Call], Tensor]
@@ -43,7 +47,9 @@ Suspect = tuple[str, Callable[[], Tensor]]
 class WrongOutput:
     """A wrong output of a call. A suspect's answer is the output that the known fault gives."""
 
-    def __init__(self, reference: Tensor, allowed: Tensor, rtol: float, output: Tensor, wrong: Tensor) -> None:
+    def __init__(
+        self, reference: Tensor, allowed: Tensor, rtol: float, output: Tensor, wrong: Tensor
+    ) -> None:
         """`allowed`: allowed error of each element. `rtol`: the relative part of it."""
         self.reference, self.output, self.wrong_mask, self.rtol = reference, output, wrong, rtol
         self.absolute_allowance = (allowed - rtol * _finite_magnitudes(reference)).clamp(min=0.0)
@@ -51,7 +57,9 @@ class WrongOutput:
     @property
     def distinct_errors(self) -> int:
         """Number of distinct pairs of right and wrong value, each as a multiple of the allowed distance."""
-        pairs = torch.stack([self.reference, self.output])[:, self.wrong_mask & self.output.isfinite()]
+        pairs = torch.stack([self.reference, self.output])[
+            :, self.wrong_mask & self.output.isfinite()
+        ]
         if not pairs.numel():
             return 0
         pairs = pairs[:, :: max(1, pairs.shape[1] // MAX_SAMPLED_ERRORS)]
@@ -65,9 +73,13 @@ class WrongOutput:
         if answer.shape != self.output.shape:
             return None
         compared_mask = self.wrong_mask & self.output.isfinite() & self.reference.isfinite()
-        if bool(compared_mask.any()):  # RMS errors of the wrong elements, if either were the right answer.
+        if bool(
+            compared_mask.any()
+        ):  # RMS errors of the wrong elements, if either were the right answer.
             errors = (self.output - right for right in (answer, self.reference))
-            rms_error, reference_rms_error = (float(e[compared_mask].square().mean().sqrt()) for e in errors)
+            rms_error, reference_rms_error = (
+                float(e[compared_mask].square().mean().sqrt()) for e in errors
+            )
             if not rms_error <= MAX_REMAINING_SHARE * reference_rms_error:  # NaN, too.
                 return None
         is_near = (self.output - answer).abs() <= self._allowed_distance(answer)
@@ -85,7 +97,9 @@ class WrongOutput:
         if len(right_values) < MIN_DISTINCT_ERRORS:
             return []
         # For nearly equal elements a factor and an added constant look alike.
-        if float(right_values.std()) <= MAX_REMAINING_SHARE * float(right_values.square().mean().sqrt()):
+        if float(right_values.std()) <= MAX_REMAINING_SHARE * float(
+            right_values.square().mean().sqrt()
+        ):
             return []
         factor = float((self.output[usable_mask] / right_values).median())
         if abs(factor - 1) < MIN_FACTOR_DEVIATION:
@@ -102,7 +116,9 @@ def _finite_magnitudes(values: Tensor) -> Tensor:
     return values.abs().nan_to_num(0.0, 0.0, 0.0)
 
 
-def find_fitting_suspects(outputs: Sequence[WrongOutput], suspects: Iterable[Suspect]) -> dict[str, bool] | None:
+def find_fitting_suspects(
+    outputs: Sequence[WrongOutput], suspects: Iterable[Suspect]
+) -> dict[str, bool] | None:
     """Find the suspects that explain all these outputs of a call; if none does, try the right answer times a
     factor. Returns descriptions, each with whether it explains the right elements too; None: too few are wrong."""
     compared = outputs[:MAX_COMPARED_OUTPUTS]
@@ -152,14 +168,21 @@ def find_suspects(
     for position, tensor in enumerate(inputs):
         dimensions = signature.inputs.get(names[position], "").split()
         is_known = len(dimensions) == tensor.dim()
-        dimensions_of_input.append(dimensions if is_known else [f"axis {n}" for n in range(tensor.dim())])
+        dimensions_of_input.append(
+            dimensions if is_known else [f"axis {n}" for n in range(tensor.dim())]
+        )
         for axis, dimension in enumerate(dimensions if is_known else ()):
             axes_of_dimension.setdefault(dimension, []).append((position, axis))
-    size_by_dimension = {name: inputs[axes[0][0]].shape[axes[0][1]] for name, axes in axes_of_dimension.items()}
+    size_by_dimension = {
+        name: inputs[axes[0][0]].shape[axes[0][1]] for name, axes in axes_of_dimension.items()
+    }
     if has_plain_signature:
         for i, j in itertools.combinations(range(len(names)), 2):
             if inputs[i].shape == inputs[j].shape:
-                yield f"{names[i]} and {names[j]} were swapped", answer_with({i: inputs[j], j: inputs[i]})
+                yield (
+                    f"{names[i]} and {names[j]} were swapped",
+                    answer_with({i: inputs[j], j: inputs[i]}),
+                )
                 yield f"{names[i]} were read for {names[j]}", answer_with({j: inputs[i]})
                 yield f"{names[j]} were read for {names[i]}", answer_with({i: inputs[j]})
         output_dimensions = signature.output_dimensions.split()
@@ -184,7 +207,10 @@ def find_suspects(
     for name, attribute in signature.attributes.items():
         for description, value in alternative_values(call.attributes[name], attribute):
             changed_call = call.replace(attributes={**call.attributes, name: value})
-            yield f"{name} {description}", partial(run_in_time, partial(run_reference, inputs, changed_call))
+            yield (
+                f"{name} {description}",
+                partial(run_in_time, partial(run_reference, inputs, changed_call)),
+            )
     for position, (tensor, name) in enumerate(zip(inputs, names, strict=True)):
         yield f"{name} were zero", answer_with({position: torch.zeros_like(tensor)})
         yield f"{name} were one", answer_with({position: torch.ones_like(tensor)})
@@ -193,14 +219,19 @@ def find_suspects(
         for axis, dimension in enumerate(dimensions_of_input[position]):
             if tensor.shape[axis] > 1:
                 repeated = tensor.narrow(axis, 0, 1).expand_as(tensor).clone()
-                yield f"only the first {dimension} of {name} were read", answer_with({position: repeated})
+                yield (
+                    f"only the first {dimension} of {name} were read",
+                    answer_with({position: repeated}),
+                )
                 for shift, word in ((1, "early"), (-1, "late")):
                     shifted = answer_with({position: tensor.roll(shift, axis)})
                     yield f"{name} were read one {dimension} too {word}", shifted
     # Two inputs that share a dimension both repeat its first index.
     for dimension, axes in axes_of_dimension.items():
         for pair in itertools.combinations(axes, 2) if size_by_dimension[dimension] > 1 else ():
-            both = {n: inputs[n].narrow(axis, 0, 1).expand_as(inputs[n]).clone() for n, axis in pair}
+            both = {
+                n: inputs[n].narrow(axis, 0, 1).expand_as(inputs[n]).clone() for n, axis in pair
+            }
             pair_names = " and ".join(names[position] for position, _ in pair)
             yield f"only the first {dimension} of {pair_names} were read", answer_with(both)
     yield from _changed_results(right_output, is_integer=is_integer)
@@ -214,7 +245,10 @@ def _shifted_outputs(right_output: Tensor, dimensions: Sequence[str]) -> Iterato
             yield description, partial(right_output.roll, shift, axis)
     if len(dimensions) > 1 and min(right_output.shape[-2:]) > 1:
         transposed = right_output.transpose(-1, -2).reshape(right_output.shape)
-        yield "the last two dimensions of the output were swapped in memory", partial(torch.clone, transposed)
+        yield (
+            "the last two dimensions of the output were swapped in memory",
+            partial(torch.clone, transposed),
+        )
 
 
 def _changed_results(right_output: Tensor, *, is_integer: bool) -> Iterator[Suspect]:
@@ -228,16 +262,22 @@ def _changed_results(right_output: Tensor, *, is_integer: bool) -> Iterator[Susp
     if is_integer:
         for bits in (8, 16, 32):
             half = 2.0 ** (bits - 1)
-            answer_by_fault[f"it overflowed an int{bits}"] = (right_output + half).remainder(2 * half) - half
+            answer_by_fault[f"it overflowed an int{bits}"] = (right_output + half).remainder(
+                2 * half
+            ) - half
             answer_by_fault[f"it overflowed a uint{bits}"] = right_output.remainder(2 * half)
-            answer_by_fault[f"it were cut off at the ends of an int{bits}"] = right_output.clamp(-half, half - 1)
+            answer_by_fault[f"it were cut off at the ends of an int{bits}"] = right_output.clamp(
+                -half, half - 1
+            )
         answer_by_fault["each result were one too large"] = right_output + 1
         answer_by_fault["each result were one too small"] = right_output - 1
     for fault, answer in answer_by_fault.items():
         yield fault, partial(torch.clone, answer)
 
 
-EXAMPLE_PREFIX = " (as with "  # Begins the example in a fault's words. Without it, equal faults are one.
+EXAMPLE_PREFIX = (
+    " (as with "  # Begins the example in a fault's words. Without it, equal faults are one.
+)
 SAMPLED_ELEMENTS = 1 << 16  # Elements of an input whose digest tells whether the seed changes it.
 LEAST_HALVED, MOST_INPUTS = 8, 8
 """Least size of a dimension of which the second half is tried, and most inputs of a call whose dimensions are."""
@@ -292,7 +332,11 @@ class DrawnInputs:
     def summarise(self) -> Weaknesses:
         """The inputs that never differ between calls, have a single value, are never negative, or fit 16 bits."""
         compared = {name for (name, _), digests in self.digest_by_call.items() if len(digests) > 1}
-        moving = {name for (name, _), digests in self.digest_by_call.items() if len(set(digests.values())) > 1}
+        moving = {
+            name
+            for (name, _), digests in self.digest_by_call.items()
+            if len(set(digests.values())) > 1
+        }
         facts, narrow = self.facts_by_input, list[str]()
         fixed = [name for name in facts if name in compared - moving]
         varied = [name for name in facts if "varied" in facts[name]]
@@ -300,19 +344,27 @@ class DrawnInputs:
         for name, (low, high) in self.bounds_by_integers.items():
             if name in varied and -(1 << 15) <= low and high < 1 << (15 if low < 0 else 16):
                 narrow.append(name)
-        ordered = [name for name in varied if {"integers", "not from zero"} & facts[name] == {"integers"}]
+        ordered = [
+            name for name in varied if {"integers", "not from zero"} & facts[name] == {"integers"}
+        ]
         return {
             "fixed": tuple(fixed),
             "single_valued": tuple(name for name in facts if name not in (*varied, *fixed)),
             "nonnegative": tuple(name for name in varied if "negative" not in facts[name]),
             "narrow": tuple(narrow),
             "from_zero": tuple(name for name in ordered if name not in fixed),
-            "untied": tuple(name for name in varied if name in floating and "tied" not in facts[name]),
-            "finite": () if any("not finite" in facts[name] for name in floating) else tuple(floating),
+            "untied": tuple(
+                name for name in varied if name in floating and "tied" not in facts[name]
+            ),
+            "finite": ()
+            if any("not finite" in facts[name] for name in floating)
+            else tuple(floating),
         }
 
 
-def find_blind_spots(functions: TargetFunctions, drawn_inputs: DrawnInputs, request: FindBlindSpots) -> Weaknesses:
+def find_blind_spots(
+    functions: TargetFunctions, drawn_inputs: DrawnInputs, request: FindBlindSpots
+) -> Weaknesses:
     """Report what the inputs drawn so far cannot reveal. If the request has a pair of calls (one
     workload under two seeds), also change inputs to find those that the reference does not read."""
     weaknesses = drawn_inputs.summarise()
@@ -323,7 +375,9 @@ def find_blind_spots(functions: TargetFunctions, drawn_inputs: DrawnInputs, requ
     return weaknesses
 
 
-def find_unread(functions: TargetFunctions, inputs: Inputs, other_tensors: Sequence[Tensor]) -> Weaknesses:
+def find_unread(
+    functions: TargetFunctions, inputs: Inputs, other_tensors: Sequence[Tensor]
+) -> Weaknesses:
     """Change each input and attribute of a call by itself. Returns weaknesses: inputs (`unread`), their halves
     (`unread_halves`) and attributes (`ignored`) that change no output of the reference, outputs that nothing
     changes (`unmoved`), weights with their `initial` values. `other_tensors`: the inputs under another seed."""
@@ -348,7 +402,9 @@ def find_unread(functions: TargetFunctions, inputs: Inputs, other_tensors: Seque
         return bool(names)
 
     effect_by_input, unread_halves = dict[str, bool | None](), list[str]()
-    for n, (file, tensor, other) in enumerate(zip(call.inputs, tensors, other_tensors, strict=False)):
+    for n, (file, tensor, other) in enumerate(
+        zip(call.inputs, tensors, other_tensors, strict=False)
+    ):
         changed = _change_input(tensor, other)
         if changed is None:
             continue
@@ -358,7 +414,9 @@ def find_unread(functions: TargetFunctions, inputs: Inputs, other_tensors: Seque
         for axis in range(tensor.dim()) if is_halved else ():
             changed_halves = _change_half(tensor, other, axis)
             # None changes an output. Values that the reference does not take prove nothing.
-            if changed_halves and all(changes_output({n: half}) is False for half in changed_halves):
+            if changed_halves and all(
+                changes_output({n: half}) is False for half in changed_halves
+            ):
                 dimension = dims[axis] if len(dims) == tensor.dim() else f"axis {axis}"
                 unread_halves.append(f"{file.name} along {dimension}")
     ignored_attributes = []
@@ -366,7 +424,9 @@ def find_unread(functions: TargetFunctions, inputs: Inputs, other_tensors: Seque
         effects = set[bool | None]()
         for _, value in alternative_values(attribute_value, functions.signature.attributes[name]):
             if True not in effects:
-                effects.add(changes_output({}, call.replace(attributes={**call.attributes, name: value})))
+                effects.add(
+                    changes_output({}, call.replace(attributes={**call.attributes, name: value}))
+                )
         if False in effects and True not in effects:
             ignored_attributes.append(name)
     constant_outputs = []
@@ -376,7 +436,9 @@ def find_unread(functions: TargetFunctions, inputs: Inputs, other_tensors: Seque
     if set(constant_outputs) == set(outputs):
         unread_inputs = []  # One message, that nothing changes any output, is enough.
     return {
-        "whole_outputs": tuple(name for name, output in outputs.items() if not output.is_floating_point()),
+        "whole_outputs": tuple(
+            name for name, output in outputs.items() if not output.is_floating_point()
+        ),
         "ignored": tuple(ignored_attributes),
         "unmoved": tuple(constant_outputs),
         "unread": tuple(unread_inputs),

@@ -50,7 +50,9 @@ def make_tensor(
     file. `nan_axis`: set one random index along it to NaN. For odd seeds the extreme values of each axis go to its
     ends, so a loop that stops early fails. Along `file.constant_axis` the first values are repeated."""
     stream, shape = seed * MAX_INPUTS + input_position, file.shape
-    random_state = numpy.random.RandomState(stream % 2**32)  # The same values in every release (NEP 19).
+    random_state = numpy.random.RandomState(
+        stream % 2**32
+    )  # The same values in every release (NEP 19).
     number_type = numpy.float64 if file.dtype == "float64" else numpy.float32
     values = numpy.full(shape, fill.scale, dtype=number_type)
     if fill.kind in ("normal", "zeros"):
@@ -114,7 +116,9 @@ class TargetFunctions:
 
         self.reference, self.plain = find(target.reference), find(target.plain)
         self.generator, self.checker = find(target.generator), find(target.checker)
-        self.faults = {description: find(function) for description, function in target.faults.items()}
+        self.faults = {
+            description: find(function) for description, function in target.faults.items()
+        }
         self.input_maker = find(component.inputs) if component else None
         """Maker of a component's inputs; None: inputs come from the workload's fills."""
         self.canonical_form = find(component.form) if component else None
@@ -173,7 +177,9 @@ class TargetFunctions:
             again = self._draw(request, seed)
             is_equal = all(map(same_bits, known_draw.tensors, again.tensors))
             if known_draw.skeleton != again.skeleton or not is_equal:
-                raise Refused(f"the generator is not deterministic: seed {seed} gave two sets of inputs")
+                raise Refused(
+                    f"the generator is not deterministic: seed {seed} gave two sets of inputs"
+                )
         draws, position, note = [known_draw], 0, ""
         if request.draws > 1:
             other_draws, note = self._draw_other_seeds(request, known_draw)
@@ -183,16 +189,28 @@ class TargetFunctions:
         if declared and len(declared) != count:
             raise Refused(f"the generator: expected {', '.join(declared)}, got {count} tensors")
         expected_inputs, types = list(declared.items()), self.signature.types
-        if not declared:  # Name them by their paths in the structure; they may have any shape (`...`) and type.
+        if (
+            not declared
+        ):  # Name them by their paths in the structure; they may have any shape (`...`) and type.
             depth, types = 2 if self.input_passing == "one" else 1, {}
             expected_inputs = [(path.split(".", depth)[-1], "...") for path in known_draw.names]
         arguments, files = {**request.workload.sizes, **request.workload.attributes}, []
         for number, (name, dimensions) in enumerate(expected_inputs):
-            tensors, path = [draw.tensors[number] for draw in draws], f"{request.call.output.path}.input-{number}"
-            tensor, nbytes, refusal = tensors[0], tensors[0].nbytes, f"the generator: expected {name}"
+            tensors, path = (
+                [draw.tensors[number] for draw in draws],
+                f"{request.call.output.path}.input-{number}",
+            )
+            tensor, nbytes, refusal = (
+                tensors[0],
+                tensors[0].nbytes,
+                f"the generator: expected {name}",
+            )
             if tensor.dtype not in DTYPE_NAMES:
                 raise Refused(f"the generator: {name} is of {tensor.dtype}, which is not supported")
-            shape, dtype = [arguments.get(size) for size in dimensions.split()], DTYPE_NAMES[tensor.dtype]
+            shape, dtype = (
+                [arguments.get(size) for size in dimensions.split()],
+                DTYPE_NAMES[tensor.dtype],
+            )
             if dimensions != "..." and shape != list(tensor.shape):
                 raise Refused(f"{refusal} of shape {shape}, got {list(tensor.shape)}")
             if types.get(name, dtype) != dtype:
@@ -200,7 +218,10 @@ class TargetFunctions:
             # One file holds all draws, each aligned; those without an answer are extra elements.
             if len(draws) > 1:
                 nbytes = -(-nbytes // DRAW_ALIGNMENT_BYTES) * DRAW_ALIGNMENT_BYTES
-            contents = [bytes_of(drawn.detach().cpu().contiguous()).ljust(nbytes, b"\0") for drawn in tensors]
+            contents = [
+                bytes_of(drawn.detach().cpu().contiguous()).ljust(nbytes, b"\0")
+                for drawn in tensors
+            ]
             Path(path).write_bytes(b"".join(contents))
             file = TensorFile(name, path, tuple(tensor.shape), dtype)
             stride = nbytes // tensor.element_size()
@@ -228,7 +249,10 @@ class TargetFunctions:
             return [], f"{purpose}: other seeds give inputs of another form"
         if known_draw.tensors and all(map(same_bits, known_draw.tensors, draws[0].tensors)):
             return [], f"{purpose}: the generator gives the same inputs for every seed"
-        return draws, f"whether a variant remembers more than {len(draws)} answers: a generator draws no more"
+        return (
+            draws,
+            f"whether a variant remembers more than {len(draws)} answers: a generator draws no more",
+        )
 
     def _draw(self, request: PrepareAnswer, seed: int) -> SplitStructure:
         """Draw one set of inputs with the target's generator, on the CPU."""
@@ -250,7 +274,12 @@ class TargetFunctions:
         return {"sizes": self.dimension_sizes(call)} if takes_sizes else {}
 
     def compute_outputs(
-        self, role: Literal["reference", "plain"], inputs: Sequence[Tensor], call: Call, *, exact: bool
+        self,
+        role: Literal["reference", "plain"],
+        inputs: Sequence[Tensor],
+        call: Call,
+        *,
+        exact: bool,
     ) -> tuple[dict[str, Tensor], Any]:
         """Run the reference or the plain implementation; return its outputs by name (copies, because it may
         reuse its buffers) and the raw result. `exact`: with inputs and a module's weights in float64. Raises
@@ -267,11 +296,17 @@ class TargetFunctions:
         def bind() -> Any:
             """The function, or an instance of the class, bound to the tensors."""
             terms = FunctionTerms("", is_class=self.are_classes)
-            called = Callee(function, self.constructor_arguments, terms, call, str(device), watches_state=False)
+            called = Callee(
+                function, self.constructor_arguments, terms, call, str(device), watches_state=False
+            )
             if exact and called.module is not None:
                 called.module.double()
-            takes_all = call.structure or self.are_classes  # The generator or `forward` has its own arguments.
-            return partial(called.bind(tensors), **({} if takes_all else self._sizes_keyword(function, call)))
+            takes_all = (
+                call.structure or self.are_classes
+            )  # The generator or `forward` has its own arguments.
+            return partial(
+                called.bind(tensors), **({} if takes_all else self._sizes_keyword(function, call))
+            )
 
         bound_call = self._call_or_refuse(role, bind, call)
         # Making a module seeds these generators. Two runs of a function that draws shall differ.
@@ -285,7 +320,11 @@ class TargetFunctions:
                 continue
             name = call.inputs[position].name
             if name.isdigit():  # An error names the parameter, not its position.
-                parameters = [p for p in _parameter_names(getattr(function, "forward", function)) if p != "self"]
+                parameters = [
+                    p
+                    for p in _parameter_names(getattr(function, "forward", function))
+                    if p != "self"
+                ]
                 name = parameters[int(name)] if int(name) < len(parameters) else name
             raise Refused(
                 f"the {role} itself changes its input `{name}`, so nothing is judged: let it change "
@@ -299,7 +338,9 @@ class TargetFunctions:
             # The function returned only the other outputs: take each updated one from its input.
             returned = iter(outputs.values())
             input_by_name = dict(zip(self.signature.inputs, tensors, strict=False))
-            outputs = {n: input_by_name[updates[n]] if n in updates else next(returned) for n in names}
+            outputs = {
+                n: input_by_name[updates[n]] if n in updates else next(returned) for n in names
+            }
         place = f"the {role} on {call.key}"
         if len(outputs) != len(names):
             raise Refused(f"{place}: expected {', '.join(names)}, got {len(outputs)} tensors")
@@ -318,7 +359,9 @@ class TargetFunctions:
         tensor_count = len(split_result.tensors)
         if tensor_count != len(outputs):
             problem = f"the checker cannot be given what the reference gives on {call.key}"
-            reason = f"it gives {len(outputs)} outputs, of which {tensor_count} are tensors of their own"
+            reason = (
+                f"it gives {len(outputs)} outputs, of which {tensor_count} are tensors of their own"
+            )
             raise Refused(f"{problem}: {reason}")
         pairs = zip(outputs, split_result.tensors, strict=True)
         on_device = [output.to(reference.device) for output, reference in pairs]
@@ -327,7 +370,9 @@ class TargetFunctions:
             copies = rebuild_inputs(base64.b64decode(call.structure), copies, self.input_passing)
         values = {"inputs": copies, "expected": expected}
         values["outputs"] = rebuild_structure(split_result.skeleton, on_device)
-        check = partial(run_check, self.checker, [values[name] for name in self.target.checker.given])
+        check = partial(
+            run_check, self.checker, [values[name] for name in self.target.checker.given]
+        )
         return self._call_or_refuse("checker", check, call)  # type: ignore[no-any-return]
 
     def _call_or_refuse(self, role: str, function: Callable[[], Any], call: Call) -> Any:
@@ -342,7 +387,12 @@ class TargetFunctions:
 
 
 def draw_inputs(
-    generator: Any, arguments: Mapping[str, Any], seed: int, passing: str, device: str, dtype: str = "float32"
+    generator: Any,
+    arguments: Mapping[str, Any],
+    seed: int,
+    passing: str,
+    device: str,
+    dtype: str = "float32",
 ) -> SplitStructure:
     """Seed all random generators, call the input generator and split its result into tensors and a structure of
     (positional arguments, keywords). `arguments`: its keywords, which win over `seed`, `device` and `dtype`;

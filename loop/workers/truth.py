@@ -23,7 +23,9 @@ def count_by_magnitude(errors: Tensor) -> Tensor:
     """Count how many errors (positive, finite) reach each power of two from 2^MIN_EXPONENT on."""
     _, exponents = torch.frexp(errors)  # m 2^e with 0.5 <= m < 1: it reaches 2^(e - 1).
     bins = (exponents.long() - 1).clamp(MIN_EXPONENT, MAX_EXPONENT - 1) - MIN_EXPONENT
-    return torch.bincount(bins, minlength=MAX_EXPONENT - MIN_EXPONENT).cpu().flip(0).cumsum(0).flip(0)
+    return (
+        torch.bincount(bins, minlength=MAX_EXPONENT - MIN_EXPONENT).cpu().flip(0).cumsum(0).flip(0)
+    )
 
 
 MAX_SLACK, MAX_FLOOR = 2.0, 1e-5
@@ -35,7 +37,9 @@ implementation may be almost exact by chance."""
 MEAN_UNCERTAINTY = 3.2
 """Relative uncertainty of a mean error over n elements, times sqrt(n): three standard deviations of
 a ratio of two means of magnitudes of normals, 3 sqrt(2) sqrt(pi/2 - 1)."""
-SUMMATION_ROUNDINGS = 4  # Roundings of the largest value by which two runs of one reference may differ.
+SUMMATION_ROUNDINGS = (
+    4  # Roundings of the largest value by which two runs of one reference may differ.
+)
 IMPLAUSIBLE_SHARE, IMPLAUSIBLE_FLOOR = 0.1, 1e-3
 """Largest share of the largest value that rounding can explain; three times as much in bfloat16. Softmax of wide
 logits, 3,000 seeds: below 0.02 in float16, above 0.1 for 1 seed in 600 in bfloat16, at most 0.16."""
@@ -102,8 +106,12 @@ class Truth:
     def mask_wrong(self, output: Tensor, allowed: Tensor | None = None) -> Tensor:
         """Mask of an output's wrong elements. `allowed`: allowed errors in place of the truth's own. If the
         tolerance's share `matched` is right, other errors up to its `cap` are forgiven."""
-        wrong_mask = mask_outside(output, self.reference, self.allowed if allowed is None else allowed)
-        if self.own_type_output is not None:  # The reference's integers in its own types are right, too.
+        wrong_mask = mask_outside(
+            output, self.reference, self.allowed if allowed is None else allowed
+        )
+        if (
+            self.own_type_output is not None
+        ):  # The reference's integers in its own types are right, too.
             wrong_mask &= output.double() != self.own_type_output
         forgiven_count = (1 - self.tolerance.matched) * wrong_mask.numel()
         if self.tolerance.matched == 1 or int(wrong_mask.sum()) > forgiven_count:
@@ -114,7 +122,11 @@ class Truth:
 
 
 def make_truth(
-    file: TensorFile, dimension_names: list[str], reference: Tensor, plain: Tensor | None, stated: Tolerance
+    file: TensorFile,
+    dimension_names: list[str],
+    reference: Tensor,
+    plain: Tensor | None,
+    stated: Tolerance,
 ) -> Truth:
     """Make the Truth of one output. `plain`: the output of the plain implementation, or of the reference in its
     own types; None if unknown. `stated`: the tolerance of target.yaml."""
@@ -138,7 +150,9 @@ def make_truth(
         reference=reference,
         plain_max=plain_max,
         plain_mean=plain_mean,
-        error_limits=error_limits(reference, plain_max, plain_mean, file.dtype if is_float else "float64"),
+        error_limits=error_limits(
+            reference, plain_max, plain_mean, file.dtype if is_float else "float64"
+        ),
         allowed=allowed,
         tolerance=tolerance,
         plain_overflows=plain_overflows,
@@ -147,7 +161,9 @@ def make_truth(
     )
 
 
-def count_errors_beyond(tolerance: Tolerance, reference: Tensor, output: Tensor, factor: float = 1.0) -> Tensor:
+def count_errors_beyond(
+    tolerance: Tolerance, reference: Tensor, output: Tensor, factor: float = 1.0
+) -> Tensor:
     """How many finite errors (times `factor`) beyond a tolerance reach 2^MIN_EXPONENT and each later power."""
     errors = []
     for values, expected in float64_slices(output, reference):
@@ -171,7 +187,9 @@ def answers_agree(answer: Tensor, other: Tensor) -> bool:
         return False
     allowed = 0.0
     if answer.is_floating_point():
-        allowed = SUMMATION_ROUNDINGS * torch.finfo(answer.dtype).eps * largest_finite_magnitude(answer)
+        allowed = (
+            SUMMATION_ROUNDINGS * torch.finfo(answer.dtype).eps * largest_finite_magnitude(answer)
+        )
     limit = torch.tensor(allowed, dtype=torch.float64, device=answer.device).expand(answer.shape)
     return not bool(mask_outside(answer, other, limit).any())
 
@@ -201,7 +219,9 @@ def rounding_may_explain(truth: Truth, outputs: list[Tensor]) -> bool:
     max_rounding_error = IMPLAUSIBLE_SHARE * largest_finite_magnitude(truth.reference)
     for output in outputs:
         largest, _ = largest_and_mean_error(output, truth.reference)
-        if largest > max_rounding_error or bool((output.isfinite() != truth.reference.isfinite()).any()):
+        if largest > max_rounding_error or bool(
+            (output.isfinite() != truth.reference.isfinite()).any()
+        ):
             return False
     return True
 
@@ -219,7 +239,9 @@ def mask_outside(output: Tensor, reference: Tensor, allowed: Tensor) -> Tensor:
     wrong_mask = torch.empty(reference.shape, dtype=torch.bool, device=reference.device)
     flat_mask, begin = wrong_mask.view(-1), 0
     for values, expected, limit in float64_slices(output, reference, allowed):
-        is_right = ((values - expected).abs() <= limit) | (values == expected)  # Equal infinities too.
+        is_right = ((values - expected).abs() <= limit) | (
+            values == expected
+        )  # Equal infinities too.
         is_right |= values.isnan() & expected.isnan()
         flat_mask[begin : begin + values.numel()] = ~is_right
         begin += values.numel()
@@ -228,11 +250,15 @@ def mask_outside(output: Tensor, reference: Tensor, allowed: Tensor) -> Tensor:
 
 def allowed_errors(tolerance: Tolerance, reference: Tensor) -> Tensor:
     """Allowed error of each element: atol + rtol * abs(reference)."""
-    allowed = reference.abs()  # The next operations are in place, because the tensor may have gigabytes.
+    allowed = (
+        reference.abs()
+    )  # The next operations are in place, because the tensor may have gigabytes.
     return allowed.nan_to_num_(0.0, 0.0, 0.0).mul_(tolerance.rtol).add_(tolerance.atol)
 
 
-def tighten_tolerance(stated: Tolerance, reference: Tensor, plain_mean: float, dtype: str) -> Tolerance:
+def tighten_tolerance(
+    stated: Tolerance, reference: Tensor, plain_mean: float, dtype: str
+) -> Tolerance:
     """Reduce `atol` if an all-zero output would pass although the output is more than noise. `plain_mean`: mean
     error of the plain implementation; 0 if unknown: then the tolerance stays."""
     if not plain_mean or not 0 < stated.atol < math.inf or not would_pass_zeros(stated, reference):
@@ -284,7 +310,9 @@ def distance_in_roundings(truths: Sequence[Truth], other_truths: Sequence[Truth]
     for truth, other in zip(truths, other_truths, strict=True):
         if truth.reference.shape != other.reference.shape:
             continue
-        difference, _ = largest_and_mean_error(other.reference.to(truth.reference.device), truth.reference)
+        difference, _ = largest_and_mean_error(
+            other.reference.to(truth.reference.device), truth.reference
+        )
         rounding = truth.plain_max + other.plain_max
         if not truth.is_integer:
             eps = torch.finfo(getattr(torch, truth.file.dtype)).eps
@@ -294,7 +322,9 @@ def distance_in_roundings(truths: Sequence[Truth], other_truths: Sequence[Truth]
     return min(largest, MOST_DISTANCE)
 
 
-def error_limits(reference: Tensor, plain_max: float, plain_mean: float, dtype: str) -> tuple[float, float]:
+def error_limits(
+    reference: Tensor, plain_max: float, plain_mean: float, dtype: str
+) -> tuple[float, float]:
     """Limits on a variant's (largest, mean) error: that of `plain` with slack, or `dtype`'s roundings."""
     rounding = torch.finfo(getattr(torch, dtype)).eps / 2 * largest_finite_magnitude(reference)
     largest_limit = max(MAX_SLACK * plain_max + MAX_FLOOR, MIN_ROUNDINGS * rounding)
@@ -320,9 +350,13 @@ def compare_output(truth: Truth, output: Tensor, *, limits_by_plain: bool) -> Fi
     largest_limit, mean_limit = truth.error_limits
     plain_excess = ""
     if limits_by_plain and not truth.is_integer and largest > largest_limit:
-        plain_excess = f"largest error {largest:.2g} against {truth.plain_max:.2g} of the plain implementation"
+        plain_excess = (
+            f"largest error {largest:.2g} against {truth.plain_max:.2g} of the plain implementation"
+        )
     elif limits_by_plain and not truth.is_integer and mean > mean_limit:
-        plain_excess = f"mean error {mean:.2g} against {truth.plain_mean:.2g} of the plain implementation"
+        plain_excess = (
+            f"mean error {mean:.2g} against {truth.plain_mean:.2g} of the plain implementation"
+        )
     worst_error, allowed_error = -1.0, None
     for values, expected, allowed in float64_slices(output, truth.reference, truth.allowed):
         error = (values - expected).abs().nan_to_num(0.0, 0.0, 0.0)
@@ -354,10 +388,14 @@ def compare_output(truth: Truth, output: Tensor, *, limits_by_plain: bool) -> Fi
             length = min(step, size - first)
             largest_there = json_number(error.narrow(axis, first, length).max())
             count = int(wrong_mask.narrow(axis, first, length).sum())
-            stretches.append(Span(first=first, last=first + length - 1, count=count, largest=largest_there))
+            stretches.append(
+                Span(first=first, last=first + length - 1, count=count, largest=largest_there)
+            )
         maps[name] = tuple(stretches)
         indices = wrong_mask.movedim(axis, 0).reshape(size, -1).any(1).nonzero().reshape(-1)
-        spans[name] = Span(first=int(indices[0]), last=int(indices[-1]), count=len(indices), size=size)
+        spans[name] = Span(
+            first=int(indices[0]), last=int(indices[-1]), count=len(indices), size=size
+        )
     passes_as_stated = False
     if truth.stated_allowed is not None:
         passes_as_stated = not bool(truth.mask_wrong(output, truth.stated_allowed).any())
@@ -419,12 +457,20 @@ def measure_input_rounding(
         jumps |= (movement > MAX_SHRINKAGE * small_movement) & (movement > noise)
         movements.append(movement.masked_fill_(jumps | ~is_finite, 0.0))
     count = max(int(reference.isfinite().sum()), 1)
-    by_element = torch.maximum(*movements).mul_(roundings)  # In place: the tensor may have gigabytes.
+    by_element = torch.maximum(*movements).mul_(
+        roundings
+    )  # In place: the tensor may have gigabytes.
     largest = float(by_element.max()) if by_element.numel() else 0.0
-    return by_element, largest, roundings * max(float(movement.sum()) for movement in movements) / count
+    return (
+        by_element,
+        largest,
+        roundings * max(float(movement.sum()) for movement in movements) / count,
+    )
 
 
 def random_signs(tensor: Tensor, seed: int = 0) -> Tensor:
     """A reproducible random +1 or -1 for each element of a tensor, on its device."""
     generator = torch.Generator(tensor.device).manual_seed(seed)
-    return torch.randint(2, tensor.shape, generator=generator, device=tensor.device).double() * 2 - 1
+    return (
+        torch.randint(2, tensor.shape, generator=generator, device=tensor.device).double() * 2 - 1
+    )

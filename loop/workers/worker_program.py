@@ -23,7 +23,15 @@ from typing import Any
 from loop.calls import invocation, memory
 from loop.calls.arena import MOST_CALLS, obey
 from loop.calls.call import FunctionTerms, LibraryTerms, Refused
-from loop.calls.invocation import CONTROL_BYTES, Loaded, Places, Prepared, Stage, name_faults, place_tensors
+from loop.calls.invocation import (
+    CONTROL_BYTES,
+    Loaded,
+    Places,
+    Prepared,
+    Stage,
+    name_faults,
+    place_tensors,
+)
 from loop.calls.library import Compiled, bind_entry
 from loop.calls.memory import KINDS, MIXED, Guard
 from loop.calls.own_modules import describe_error, search_folder
@@ -37,7 +45,9 @@ HURRIED_LIMIT_S = 3e-3  # The same limit for a hurried check, which then ends.
 REPEAT_S, MAX_OUTPUTS = 4e-3, 3
 """Seconds for which a fast call is repeated, and the number of different outputs that ends it. A
 data race may show once in a hundred calls."""
-CONFIRMING_CALLS = 6  # Calls, half with either guard bytes, that must agree on an out-of-bounds read.
+CONFIRMING_CALLS = (
+    6  # Calls, half with either guard bytes, that must agree on an out-of-bounds read.
+)
 NAMING_LIMIT_S = 5.0  # Time limit in seconds for finding out which tensor is read out of bounds.
 
 Guards = tuple[Guard, ...]
@@ -46,7 +56,9 @@ Guards = tuple[Guard, ...]
 class CheckedOutput:
     """One distinct output, the numbers of its first and last call, and the guard bytes of the first."""
 
-    def __init__(self, block: bytes, call_number: int, guards: Guards, *, only_in_enclosures: bool) -> None:
+    def __init__(
+        self, block: bytes, call_number: int, guards: Guards, *, only_in_enclosures: bool
+    ) -> None:
         """`block`: its bytes. `only_in_enclosures`: only calls with inaccessible guard zones gave it. It may
         differ from others in the last bits, because the tensors lay at other addresses."""
         self.block, self.guards, self.only_in_enclosures = block, guards, only_in_enclosures
@@ -107,7 +119,9 @@ class CallCheck:
                 self.stray_reads = self._find_stray_reads()
             elif self.prepared.outputs and not self.is_slow:
                 (output,) = self.outputs
-                self.depends_on_prefill = self._call_once(output.guards, memory.draw_guard(MIXED)) != output.block
+                self.depends_on_prefill = (
+                    self._call_once(output.guards, memory.draw_guard(MIXED)) != output.block
+                )
             if self.stray_reads or (self.may_run_once and self.is_slow):
                 return self
             # With inaccessible guard zones, an out-of-bounds access ends the process with a message.
@@ -134,7 +148,9 @@ class CallCheck:
         kinds.insert(len(kinds) if self.may_run_once else 0, own_values_kind)
         for kind in kinds:
             # An out-of-bounds write decides the check: no further call is needed.
-            if self.call_count >= self.min_calls and (self.is_slow or self.changed_inputs or self.stray_writes):
+            if self.call_count >= self.min_calls and (
+                self.is_slow or self.changed_inputs or self.stray_writes
+            ):
                 break
             self._record_call(kind)
             is_due = self.call_count == 2 or self.is_slow or self.generator.randrange(2) == 1
@@ -154,13 +170,17 @@ class CallCheck:
         guards = tuple(memory.draw_guard(kind) for _ in self.prepared.memories)
         self._record_output(self._call_once(guards), guards)
 
-    def _record_output(self, block: bytes, guards: Guards = (), *, only_in_enclosures: bool = False) -> None:
+    def _record_output(
+        self, block: bytes, guards: Guards = (), *, only_in_enclosures: bool = False
+    ) -> None:
         """Record the output of the latest call, as an occurrence of an earlier one if it is equal."""
         for output in self.outputs:
             if output.block == block:  # Quicker than a digest.
                 output.last_call = self.call_count
                 return
-        self.outputs.append(CheckedOutput(block, self.call_count, guards, only_in_enclosures=only_in_enclosures))
+        self.outputs.append(
+            CheckedOutput(block, self.call_count, guards, only_in_enclosures=only_in_enclosures)
+        )
 
     def _call_once(self, guards: Guards, prefill: Guard | None = None) -> bytes:
         """Make one call with these guard bytes and return its output. `prefill`: contents of the
@@ -193,7 +213,11 @@ class CallCheck:
         mean_call_s = (perf_counter() - self.start_s) / self.call_count
         if mean_call_s * len(memories) <= NAMING_LIMIT_S:
             for n, tensor_memory in enumerate(memories):
-                guards = (*first_output.guards[:n], second_output.guards[n], *first_output.guards[n + 1 :])
+                guards = (
+                    *first_output.guards[:n],
+                    second_output.guards[n],
+                    *first_output.guards[n + 1 :],
+                )
                 if self._call_once(guards) != first_output.block:
                     read_names.append(tensor_memory.name)
         return " and ".join(read_names) or "its tensors"
@@ -201,7 +225,9 @@ class CallCheck:
 
 DRY_RUN_VARIABLE, LAUNCHES_VARIABLE = "LOOP_EMULATOR_DRY", "LOOP_EMULATOR_LAUNCHES"
 """Environment variables that switch the emulator's dry run on and name the file of its launches."""
-ADDRESS_STEP = 1 << 40  # Distance between tensors' addresses in a dry run, which nothing dereferences.
+ADDRESS_STEP = (
+    1 << 40
+)  # Distance between tensors' addresses in a dry run, which nothing dereferences.
 DRIVER_LIBRARY = "libcuda.so.1"
 
 
@@ -251,7 +277,9 @@ def make_observed_call(loaded: Loaded, request: Observe) -> tuple[Kernel, ...]:
     if driver:
         driver.cuProfilerStart()  # From here on `ncu --profile-from-start off` counts.
     run()
-    if torch is not None and torch.cuda.is_available():  # A compiled variant's call has already waited.
+    if (
+        torch is not None and torch.cuda.is_available()
+    ):  # A compiled variant's call has already waited.
         torch.cuda.synchronize()
     if driver:
         driver.cuProfilerStop()
@@ -312,7 +340,10 @@ class LoadedCandidate:
         if self.prepared is not None and not is_new:
             self.prepared.refill(call)  # In the same memory, to catch caching by address.
         else:
-            self.prepared, self.is_slow = None, False  # Release the old memory first: both may not fit.
+            self.prepared, self.is_slow = (
+                None,
+                False,
+            )  # Release the old memory first: both may not fit.
             self.prepared, self.prepared_form = self.loaded.prepare(call, request.layout), form
         prepared = self.prepared
         is_thorough = not (request.is_hurried or request.may_run_once)
@@ -389,7 +420,9 @@ class WorkerProgram:
             with open(f"{request.call.output.path}.{number}", "wb") as file:
                 file.write(output.block)
             call_ranges.append(messages.CallRange(output.first_call, output.last_call))
-            digests += [] if output.only_in_enclosures else [hashlib.sha256(output.block).hexdigest()]
+            digests += (
+                [] if output.only_in_enclosures else [hashlib.sha256(output.block).hexdigest()]
+            )
         return messages.Computed(
             digests=tuple(digests),
             call_ranges=tuple(call_ranges),
@@ -409,7 +442,9 @@ class WorkerProgram:
         if mistake and name not in self.candidates:
             from loop import mistakes
 
-            self.candidates[name] = LoadedCandidate(mistakes.wrap(self.candidates[""].loaded, mistake))
+            self.candidates[name] = LoadedCandidate(
+                mistakes.wrap(self.candidates[""].loaded, mistake)
+            )
         return self.candidates[name]
 
     def stage(self, request: messages.StageCall) -> None:
@@ -417,7 +452,10 @@ class WorkerProgram:
         self.unstage()
         call = request.call
         *_, size = place_tensors(call, request.calls)
-        self.shared_memory, self.input_count = mmap.mmap(self.arena_descriptor, size), len(call.inputs)
+        self.shared_memory, self.input_count = (
+            mmap.mmap(self.arena_descriptor, size),
+            len(call.inputs),
+        )
         places = Places(self.shared_memory, call, request.calls)
         self.staged_call = self.find_candidate().loaded.stage(places, self.slowdown_share)
         self.staged_call.prepare_calls([request.window_starts], [0] * self.input_count)
@@ -436,7 +474,9 @@ class WorkerProgram:
             library.entry.argtypes, library.entry.restype = [ctypes.c_void_p] * 4, ctypes.c_int
             self.staged_call.runs = [partial(library.invoke, None, None, None, None)] * MOST_CALLS
         elif way == "python":
-            self.staged_call.runs = [partial(lambda *tensors, **attributes: None, None, None)] * MOST_CALLS
+            self.staged_call.runs = [
+                partial(lambda *tensors, **attributes: None, None, None)
+            ] * MOST_CALLS
         elif way == "kernel":
             from loop.calls.cuda.stage import EmptyKernels
 
@@ -486,7 +526,9 @@ def main(cores: str, *descriptors: str) -> None:
         messages.StageCall: program.stage,
         messages.ObeyOrders: program.obey,
         messages.Unstage: program.unstage,
-        messages.Observe: lambda request: make_observed_call(program.find_candidate().loaded, request),
+        messages.Observe: lambda request: make_observed_call(
+            program.find_candidate().loaded, request
+        ),
         messages.ListLaunches: list_launches,
     }
     serve(answer)

@@ -20,7 +20,13 @@ UNCHECKED_SEED_OFFSET = 8_000  # Added to a seed for inputs that no check uses.
 
 
 def make_answer_request(
-    target: Target, workload: Workload, call: Call, secret: str, device: Device, *, with_windows: bool = False
+    target: Target,
+    workload: Workload,
+    call: Call,
+    secret: str,
+    device: Device,
+    *,
+    with_windows: bool = False,
 ) -> PrepareAnswer:
     """Make the judge's request for a workload's inputs and right answer. `secret`: random text that
     decides which values get a known answer, so that no variant can predict them. `with_windows`:
@@ -44,7 +50,9 @@ def make_answer_request(
     return PrepareAnswer(call.replace(inputs=tuple(inputs)), workload)
 
 
-def make_call(target: Target, workload: Workload, folder: str, owner: str, layout: Layout = "contiguous") -> Call:
+def make_call(
+    target: Target, workload: Workload, folder: str, owner: str, layout: Layout = "contiguous"
+) -> Call:
     """Make the call of a workload: its tensors as files in `folder`. `owner`: name of the
     side in the output file's name. If the target has a generator, the inputs are still unknown, and
     possibly the outputs. Layout `broadcast`: input values are constant along one axis."""
@@ -56,7 +64,9 @@ def make_call(target: Target, workload: Workload, folder: str, owner: str, layou
         """A tensor's file. `dimensions`: as in the signature, `B H Sq D`."""
         dtype: Dtype = signature.types.get(name, workload.dtype)
         shape = tuple(workload.sizes[dimension] for dimension in dimensions.split())
-        return TensorFile(name, path, shape, dtype, updated_input=find_updated_input(signature, name))
+        return TensorFile(
+            name, path, shape, dtype, updated_input=find_updated_input(signature, name)
+        )
 
     inputs = []
     fills = input_fills(target, workload) if target.generator is None else ()
@@ -97,9 +107,13 @@ def find_updated_input(signature: Signature, output_name: str) -> int:
     return -1 if source is None else list(signature.inputs).index(source)
 
 
-def attribute_numbers(signature: Signature, attributes: Mapping[str, Value]) -> tuple[float | None, ...]:
+def attribute_numbers(
+    signature: Signature, attributes: Mapping[str, Value]
+) -> tuple[float | None, ...]:
     """Attributes as C gets them, in the order of the signature."""
-    return tuple(attribute.as_number(attributes[name]) for name, attribute in signature.attributes.items())
+    return tuple(
+        attribute.as_number(attributes[name]) for name, attribute in signature.attributes.items()
+    )
 
 
 def file_stem(workload: Workload) -> str:

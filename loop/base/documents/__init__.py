@@ -69,11 +69,19 @@ class Document:
 
 
 def complain(
-    document: Document, place: Place, expected: str, got: str, hint: str | None = None, *, key: bool = False
+    document: Document,
+    place: Place,
+    expected: str,
+    got: str,
+    hint: str | None = None,
+    *,
+    key: bool = False,
 ) -> Complaint:
     """Make a complaint about the value at `place`, or with `key` about that value's key."""
     line, column = document.position(place, key=key)
-    path, expected, got = (clip(text, MAX_TEXT) for text in (".".join(map(str, place)), expected, got))
+    path, expected, got = (
+        clip(text, MAX_TEXT) for text in (".".join(map(str, place)), expected, got)
+    )
     return Complaint(document.name, line, column, path, expected, got, hint)
 
 
@@ -231,7 +239,9 @@ class _Builder:
         while not isinstance(event := next(self.events), yaml.MappingEndEvent):
             self._refuse_references(event, place)
             key = self._scalar(event, place) if isinstance(event, yaml.ScalarEvent) else {}
-            if not isinstance(key, str) or (key == "<<" and not event.style):  # `<<`: the merge key.
+            if not isinstance(key, str) or (
+                key == "<<" and not event.style
+            ):  # `<<`: the merge key.
                 got = f"{quote(key)}; quote it if it is text"
                 raise self._complain(event, place, "a word as a key", got)
             if key in fields:
@@ -275,7 +285,9 @@ def _position_of(event: Any) -> Position:
 
 
 T = TypeVar("T", bound="BaseModel")
-EXPECTED_AND_GOT = re.compile(r"(?:Input should be|(?:Value error, )?expected) (.*?)(?:, got (.*))?", re.DOTALL)
+EXPECTED_AND_GOT = re.compile(
+    r"(?:Input should be|(?:Value error, )?expected) (.*?)(?:, got (.*))?", re.DOTALL
+)
 """Splits messages of pydantic and of our validators into `expected` and `got`."""
 CHOICE_ERRORS = ("literal_error", "enum", "union_tag_invalid")
 WHOLE_VALUE_ERRORS = (*CHOICE_ERRORS, "int_from_float", "too_short")
@@ -308,7 +320,9 @@ def _make_complaints(
     """One complaint for each wrong value, in file order. `mistakes`: pydantic's errors. `data`: the part of the
     document at `start`, which was read as `model`. pydantic reports one error for each branch of a union. Those
     that refuse a whole value become one complaint; none, if a branch finds a mistake inside that value."""
-    groups: dict[tuple[Place, Any], list[Any]] = {}  # Of errors with one place and, within it, one location.
+    groups: dict[
+        tuple[Place, Any], list[Any]
+    ] = {}  # Of errors with one place and, within it, one location.
     for mistake in mistakes:
         kind = mistake["type"]
         is_about_whole_value = kind.endswith("_type") or kind in WHOLE_VALUE_ERRORS
@@ -322,7 +336,9 @@ def _make_complaints(
         first = same_place_mistakes[0]
         is_key = first["type"] == "extra_forbidden" or first["loc"][-1:] == ("[key]",)
         full_place = (*start, *place)
-        located.append((document.position(full_place, key=is_key), full_place, is_key, same_place_mistakes))
+        located.append(
+            (document.position(full_place, key=is_key), full_place, is_key, same_place_mistakes)
+        )
     complaints: list[Complaint] = []
     for _, place, is_key, same_place_mistakes in sorted(located, key=lambda group: group[0]):
         expected, got, wrong_word, choices = _describe_mistakes(model, same_place_mistakes)
@@ -348,7 +364,9 @@ def _place_of_mistake(data: Any, mistake: Any) -> Place:
     return tuple(place)
 
 
-def _describe_mistakes(model: type[T], same_place_mistakes: list[Any]) -> tuple[str, str, Any, Sequence[str]]:
+def _describe_mistakes(
+    model: type[T], same_place_mistakes: list[Any]
+) -> tuple[str, str, Any, Sequence[str]]:
     """(expected, got, wrong word, possible words) for the pydantic errors about one place.
     The last two are for a hint; None and empty where there can be none."""
     from loop.base.documents.schemas import known_fields

@@ -12,13 +12,17 @@ from uuid import UUID
 from loop.calls.call import POISON, Refused
 from loop.calls.memory import OWN_VALUES, Guard, Memory, draw_guard
 
-FAULTS = frozenset({214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721, 810, 911, 999})
+FAULTS = frozenset(
+    {214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721, 810, 911, 999}
+)
 """CUresults after which the process cannot use the device (cuda.h: it must be relaunched)."""
 ELSEWHERE = "`compute-sanitizer` names the line"
 HINTS = {
     2: "end what else uses the GPU (nvidia-smi shows it), or take smaller workloads",
     46: "the GPU is taken, or set to one process at a time: `nvidia-smi -c DEFAULT` lets several use it",
-    **dict.fromkeys((100, 101), "see what `nvidia-smi` shows, and what CUDA_VISIBLE_DEVICES leaves of it"),
+    **dict.fromkeys(
+        (100, 101), "see what `nvidia-smi` shows, and what CUDA_VISIBLE_DEVICES leaves of it"
+    ),
     200: "what was compiled is damaged: `loop clean --cache`, then the same command again",
     209: "the code is for another GPU: write -arch={arch} among the flags",
     222: "nvcc is newer than the driver, which cannot compile its PTX: compile with -arch={arch}",
@@ -90,7 +94,15 @@ NAME_BYTES = 256
 CHUNK_BYTES = 4 << 20  # Bytes that are read from the device at once.
 NON_BLOCKING = 1
 """CU_STREAM_NON_BLOCKING: the stream and the legacy default stream do not wait for each other."""
-CLOCK_KHZ, MULTIPROCESSORS, MEMORY_CLOCK_KHZ, BUS_BITS, L2_BYTES, MAJOR, MINOR = 13, 16, 36, 37, 38, 75, 76
+CLOCK_KHZ, MULTIPROCESSORS, MEMORY_CLOCK_KHZ, BUS_BITS, L2_BYTES, MAJOR, MINOR = (
+    13,
+    16,
+    36,
+    37,
+    38,
+    75,
+    76,
+)
 """Values of CUdevice_attribute."""
 LIMITS = {"shared_static": 8, "threads_per_sm": 39, "shared_per_sm": 81, "registers_per_sm": 82}
 LIMITS |= {"shared_per_block": 97, "blocks_per_sm": 106}
@@ -117,7 +129,9 @@ class Driver:
         for name, argument_types in SIGNATURES.items():
             function = getattr(library, name, None) or getattr(library, OLDER.get(name, name), None)
             if function is None:
-                raise Refused(f"the NVIDIA driver is too old: it has no {name}; R525 and newer have it")
+                raise Refused(
+                    f"the NVIDIA driver is too old: it has no {name}; R525 and newer have it"
+                )
             function.argtypes, function.restype = argument_types, ctypes.c_int
             self._functions[name] = function
 
@@ -154,7 +168,9 @@ def load_driver(library: str = LIBRARY) -> Driver:
     try:
         driver = Driver(ctypes.CDLL(library))
     except OSError as error:
-        raise NoDevice(f"no NVIDIA driver here: {library} cannot be loaded ({error})", "driver") from error
+        raise NoDevice(
+            f"no NVIDIA driver here: {library} cannot be loaded ({error})", "driver"
+        ) from error
     code = driver.attempt("cuInit", 0)
     if code in (STUB_LIBRARY, NO_DEVICE_FOUND):
         message = f"no NVIDIA GPU here: cuInit says {driver.explain(code)}"
@@ -266,7 +282,12 @@ class DeviceMemory(Memory):
     """Device memory of one tensor between guard zones, or of its size only, uninitialised."""
 
     def __init__(
-        self, device: Device, nbytes: int, shift_bytes: int = 0, dtype: str = "float32", zone_bytes: int = RED_ZONE
+        self,
+        device: Device,
+        nbytes: int,
+        shift_bytes: int = 0,
+        dtype: str = "float32",
+        zone_bytes: int = RED_ZONE,
     ) -> None:
         """`nbytes`: of the tensor. `shift_bytes`: misalignment. `zone_bytes`: minimum on either side; 0: no
         zones. Raises Refused if there is not enough memory."""

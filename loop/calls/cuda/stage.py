@@ -77,7 +77,9 @@ def capture(stream: Stream, runs: Sequence[Run]) -> Graph | None:
         if captured.value:
             driver.attempt("cuGraphDestroy", captured.value)
     if graph is None:
-        with suppress(Exception):  # Clear the error of the broken capture, which a CUDA runtime reports later.
+        with suppress(
+            Exception
+        ):  # Clear the error of the broken capture, which a CUDA runtime reports later.
             runs[0]()
     stream.synchronise()
     return graph
@@ -97,7 +99,9 @@ class Stopwatch:
         events = [driver.get("cuEventCreate", ctypes.c_void_p, 0) for _ in range(2)]
         self._begin, self._end = (Owned(driver, event, "cuEventDestroy_v2") for event in events)
 
-    def time(self, run: Callable[[], object], calls: int = 1, limit_s: float | None = LAUNCH_LIMIT_S) -> float:
+    def time(
+        self, run: Callable[[], object], calls: int = 1, limit_s: float | None = LAUNCH_LIMIT_S
+    ) -> float:
         """Seconds per call, for `calls` calls of `run`, which launches on the stream. `limit_s`: if launching
         takes longer, the stream goes on, and later calls do not wait: a `run` that waits for the GPU would hang.
         None: `run` never waits. That saves 0.2 ms for the timer thread."""
@@ -128,7 +132,12 @@ class Stopwatch:
             self._flag.value = OPEN
             self.stream.synchronise()
         milliseconds = ctypes.c_float()  # The resolution is about half a microsecond.
-        driver.call("cuEventElapsedTime_v2", ctypes.byref(milliseconds), self._begin.handle, self._end.handle)
+        driver.call(
+            "cuEventElapsedTime_v2",
+            ctypes.byref(milliseconds),
+            self._begin.handle,
+            self._end.handle,
+        )
         return milliseconds.value / 1e3 / calls
 
 
@@ -141,7 +150,9 @@ def the_device() -> Device:
 class DeviceLibrary(Compiled):
     """A loaded library whose kernels run on the GPU."""
 
-    def prepare(self, call: Call, layout: str = "contiguous", *, has_zones: bool = True) -> CompiledCall:
+    def prepare(
+        self, call: Call, layout: str = "contiguous", *, has_zones: bool = True
+    ) -> CompiledCall:
         device = the_device()
 
         def allocate(nbytes: int, shift_bytes: int, dtype: str, zone_bytes: int) -> Memory:
@@ -162,7 +173,11 @@ class DevicePlaces(Places):
         `holds_outputs`: whether calls get outputs passed, which need memory here."""
         super().__init__(host.memory, host.call, len(host.output_offsets))
         self.stream = the_device().stream.handle
-        device, self.pools, self.doubled_pools = the_device(), list[DeviceMemory](), list[DeviceMemory]()
+        device, self.pools, self.doubled_pools = (
+            the_device(),
+            list[DeviceMemory](),
+            list[DeviceMemory](),
+        )
         for begin, tensor in zip(self.input_offsets, self.call.inputs, strict=True):
             data = self.memory[begin : begin + tensor.pool_nbytes]
             self.pools.append(DeviceMemory(device, len(data), 0, tensor.dtype))
@@ -170,27 +185,39 @@ class DevicePlaces(Places):
             # Twice in a row, so that one copy writes an input in any rotation.
             self.doubled_pools.append(DeviceMemory(device, 2 * len(data)))
             self.doubled_pools[-1].write(0, data + data)
-        self.output_stride = -(-(self.call.output.nbytes + GAP) // ALIGNMENT) * ALIGNMENT if holds_outputs else 0
+        self.output_stride = (
+            -(-(self.call.output.nbytes + GAP) // ALIGNMENT) * ALIGNMENT if holds_outputs else 0
+        )
         """Bytes from the output of one call to that of the next; 0: it holds none."""
         self.output_block = DeviceMemory(device, len(self.output_offsets) * self.output_stride)
         """Outputs of all calls at equal distances: one operation fills or reads all."""
         numbers = range(len(self.output_offsets))
         self.input_addresses = [pool.address for pool in self.pools]
-        self.output_addresses = [self.output_block.address + number * self.output_stride for number in numbers]
+        self.output_addresses = [
+            self.output_block.address + number * self.output_stride for number in numbers
+        ]
 
     def renew(self, call_count: int, rotations: Sequence[int]) -> None:
         """As in `Places`: write each input, rotated; fill the outputs with NaN."""
         device = the_device()
         for pool, doubled, rotation in zip(self.pools, self.doubled_pools, rotations, strict=True):
-            device.copy("cuMemcpyDtoDAsync_v2", pool.address, doubled.address + rotation, pool.nbytes)
-        device.copy("cuMemsetD8Async", self.output_block.address, POISON, call_count * self.output_stride)
-        device.driver.attempt("cuCtxResetPersistingL2Cache")  # Lines of L2 that a kernel asked to keep.
+            device.copy(
+                "cuMemcpyDtoDAsync_v2", pool.address, doubled.address + rotation, pool.nbytes
+            )
+        device.copy(
+            "cuMemsetD8Async", self.output_block.address, POISON, call_count * self.output_stride
+        )
+        device.driver.attempt(
+            "cuCtxResetPersistingL2Cache"
+        )  # Lines of L2 that a kernel asked to keep.
         device.synchronise_all()
 
     def return_outputs(self, windows: Windows) -> None:
         """As in `Places`: outputs from the block, updated inputs from their windows."""
         block = self.output_block.read(0, len(windows) * self.output_stride)
-        for call_number, (window, offset) in enumerate(zip(windows, self.output_offsets, strict=False)):
+        for call_number, (window, offset) in enumerate(
+            zip(windows, self.output_offsets, strict=False)
+        ):
             for part in self.call.outputs:
                 begin = call_number * self.output_stride + part.offset
                 data = block[begin : begin + part.nbytes]
@@ -216,12 +243,18 @@ class DeviceStage(Stage):
         if key not in self.graphs or self.graphs[key][0] is None:
             runs = self.calls.bind(windows)
             self.runs = [*runs[: self.extra_calls], *runs]
-        if key not in self.graphs:  # Capture on the old values: timed values must be new to every call.
+        if (
+            key not in self.graphs
+        ):  # Capture on the old values: timed values must be new to every call.
             self.graphs[key] = self.calls.capture(self.runs)
         self.graph, self.results = self.graphs[key]
-        self.graph_nodes = 0 if self.graph is None else max(1, getattr(self.graph, "nodes", UNKNOWN_NODES))
+        self.graph_nodes = (
+            0 if self.graph is None else max(1, getattr(self.graph, "nodes", UNKNOWN_NODES))
+        )
         self.calls.overwrite(self.results)
-        self.calls.places.renew(len(windows), rotations)  # Last, because a result may be a view of an input.
+        self.calls.places.renew(
+            len(windows), rotations
+        )  # Last, because a result may be a view of an input.
 
     def run(self, count: int) -> int:
         """Make all calls `count` times; return nanoseconds by GPU events. Waits for all work."""
@@ -232,7 +265,9 @@ class DeviceStage(Stage):
 
         if self.graph is not None:
             seconds = count * self.stopwatch.time(self.graph.replay, count, None)
-        elif self.stopwatch.can_queue_all:  # A stream queues one pass before the calls begin, but not several.
+        elif (
+            self.stopwatch.can_queue_all
+        ):  # A stream queues one pass before the calls begin, but not several.
             seconds = sum(self.stopwatch.time(make_calls) for _ in range(count))
         else:
             seconds = count * self.stopwatch.time(make_calls, count)
