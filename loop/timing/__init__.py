@@ -12,6 +12,6 @@ Samples: `schedule` plans rounds, starts processes, and alternates the sides. `t
 calls in the judge's shared memory, by the judge's clock. One random call of a segment is the
 *verified* one: the judge knows its answer. A variant cannot tell which call that is.
 
-Steps: `against_baseline` (`kernel.measure`) and `against_known_good` (`kernel.compare`). `readiness`
+Steps: `against_baseline` (`kernel.measure`), `against_known_good` (`kernel.compare`). `readiness`
 lists variants that may be timed, and locks the device.
 """

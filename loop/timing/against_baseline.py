@@ -37,51 +37,45 @@ def call_lines(output: MeasureOutput) -> Iterator[str]:
     if output.called:
         yield "called: " + "; ".join(f"{side}: {text}" for side, text in output.called.items())
     if output.empty_us:
-        yield "an empty call: " + ", ".join(
-            [f"{way} {say.latency(us)}" for way, us in output.empty_us.items()]
-        )
+        latencies = [f"{way} {say.latency(us)}" for way, us in output.empty_us.items()]
+        yield f"an empty call: {', '.join(latencies)}"
 
 
 def sensed_clocks(segments: Sequence[Segment]) -> tuple[SideSensors, ...]:
-    """The GPU's clocks, and in how many segments it throttled for which reason, while each side was timed; in
-    timing order. Segments without sensor readings, as on a CPU, do not count: without any it is empty."""
+    """The GPU's clocks while each side was timed, and in how many segments it throttled for which
+    reason; in timing order. Segments without sensor readings do not count: on a CPU it is empty."""
     readings_by_side: dict[str, list[tuple[DeviceReading, DeviceReading]]] = {}
     for segment in segments:
         if segment.sensors:
             readings_by_side.setdefault(segment.side, []).append(segment.sensors)
     sides = []
     for side, readings in readings_by_side.items():
-        clocks = [
-            end.sm_clock_mhz for ends in readings for end in ends if end.sm_clock_mhz is not None
-        ]
+        all_mhz = [reading.sm_clock_mhz for ends in readings for reading in ends]
+        clocks = [mhz for mhz in all_mhz if mhz is not None]
         throttled = Counter[str]()
         for before, after in readings:
             throttled.update({*before.throttle, *after.throttle})
-        counts = dict(
-            sorted(throttled.items(), key=lambda item: (-item[1], item[0]))
-        )  # Most frequent first.
-        range_mhz = (min(clocks), round(median(clocks)), max(clocks)) if clocks else None
-        sides.append(
-            SideSensors(side=side, segments=len(readings), sm_clock_mhz=range_mhz, throttled=counts)
-        )
+        # Most frequent first.
+        counts = sorted(throttled.items(), key=lambda item: (-item[1], item[0]))
+        mhz = (min(clocks), round(median(clocks)), max(clocks)) if clocks else None
+        sensors = SideSensors(side=side, segments=len(readings), sm_clock_mhz=mhz)
+        sides.append(sensors.model_copy(update={"throttled": dict(counts)}))
     return tuple(sides)
 
 
 def sensor_lines(finished: Sequence[Finished], baseline: str) -> tuple[str, ...]:
-    """A line for each side on a GPU: `plain: 1980 MHz (1755 to 1980), no throttling told`. `baseline`: the
-    baseline's name in the report."""
+    """A line for each side on a GPU: `plain: 1980 MHz (1755 to 1980), no throttling told`.
+    `baseline`: the baseline's name in the report."""
     lines = []
-    for sensors in itertools.chain(
-        *(output.sensors for output in outputs_of(finished, MeasureOutput))
-    ):
+    outputs = outputs_of(finished, MeasureOutput)
+    for sensors in itertools.chain(*(output.sensors for output in outputs)):
         clock, throttling = "clock unknown", "no throttling told"
         if sensors.sm_clock_mhz is not None:
             low, middle, high = sensors.sm_clock_mhz
             clock = f"{middle} MHz" if low == high else f"{middle} MHz ({low} to {high})"
         if sensors.throttled:
-            reasons = say.listed_words(
-                [f"{reason} in {count}" for reason, count in sensors.throttled.items()]
-            )
+            counts = [f"{reason} in {count}" for reason, count in sensors.throttled.items()]
+            reasons = say.listed_words(counts)
             throttling = f"held back: {reasons} of {say.count(sensors.segments, 'segment')}"
         name = baseline if sensors.side == BASELINE else sensors.side
         lines.append(f"{name}: {clock}, {throttling}")
@@ -107,9 +101,8 @@ def measure(context: Context, arguments: MeasureTerms) -> RunningAction[MeasureO
     if state.builds is None:
         message = f"nothing to measure: {state.why_not}"
         skipped = tuple(not_exercised)
-        return Result(
-            MeasureOutput(ok=False, message=message, hint=state.hint, not_exercised=skipped)
-        )
+        output = MeasureOutput(ok=False, message=message, hint=state.hint, not_exercised=skipped)
+        return Result(output)
     bench = context.bench
     sides = [bench.make_side(name, state.builds.get(name)) for name in state.right]
     rounds, baseline = arguments.rounds or DEFAULT_ROUNDS[bench.device], bench.make_side(BASELINE)
@@ -122,9 +115,8 @@ def measure(context: Context, arguments: MeasureTerms) -> RunningAction[MeasureO
         timed = fitting.workloads
         timings = yield from schedule.measure(bench, [baseline, *sides], timed, limits)
         warning_texts = disturbance_warnings(bench, lock_warning, timings)
-        measured = measurements(
-            bench.target, pairs, timed, timings, confidence(max(1, len(pairs) * len(timed)))
-        )
+        level = confidence(max(1, len(pairs) * len(timed)))
+        measured = measurements(bench.target, pairs, timed, timings, level)
         control = Pair(baseline, BASELINE, "baseline")
         doubts = yield from find_doubts(bench, timings, measured, [*pairs, control])
     # A doubted variant gets no speed; with a doubted baseline, no variant gets one.
@@ -134,9 +126,8 @@ def measure(context: Context, arguments: MeasureTerms) -> RunningAction[MeasureO
     empty_s_by_way = timings.floors.call_s_by_way if timings.floors else {}
     not_exercised += [f"speed on {text}" for text in fitting.exclusions]
     for side in sides:
-        not_exercised += [
-            f"speed of {side.name} on {text}" for text in describe_untaken_workloads(side, timed)
-        ]
+        untaken = describe_untaken_workloads(side, timed)
+        not_exercised += [f"speed of {side.name} on {text}" for text in untaken]
     sentences = [fitting.extend_message(_summarise_verdicts(verdicts))]
     sentences += [f"warning: {text}" for text in warning_texts]
     output = MeasureOutput(
@@ -157,8 +148,8 @@ def measure(context: Context, arguments: MeasureTerms) -> RunningAction[MeasureO
 
 
 def _summarise_verdicts(verdicts: Sequence[Verdict]) -> str:
-    """Summarise verdicts in one line, with a mean ratio, or why a workload has no clear one. If some
-    variants have no speed, the line is about these only."""
+    """Summarise verdicts in one line, with a mean ratio, or why a workload has no clear one. It is
+    only about variants without a speed, if there are any."""
     without_speed, speeds_by_variant = list[NoSpeedVerdict](), dict[str, list[SpeedVerdict]]()
     for verdict in verdicts:
         if isinstance(verdict, SpeedVerdict):

@@ -34,7 +34,7 @@ from loop.timing import samples, schedule, verdicts
 from loop.timing.doubts import find_doubts
 from loop.timing.readiness import ReadyVariants, disturbance_warnings, hold_device, ready_variants
 from loop.timing.samples import MIN_ROUNDS, ROUNDS_SHARE, Limits, Pair, Timings
-from loop.timing.verdicts import measurements, noise_between_rounds
+from loop.timing.verdicts import invalid_verdict, measurements, noise_between_rounds
 from loop.workers.bench import Side, fit_workloads
 
 
@@ -48,7 +48,8 @@ class CompareOutput(Output):
     null_controls: tuple[NullControl, ...] = ()
     """Each variant against itself: a difference here is noise."""
     positive_controls: tuple[PositiveControl, ...] = ()
-    """Each variant against a copy slowed on purpose: shows that a slowdown would be seen. Not in a campaign."""
+    """Each variant against a copy slowed on purpose: shows that a slowdown would be seen. Not in a
+    campaign."""
     known_good: tuple[KnownGood, ...] = ()
     """The known-good builds that the variants were compared with."""
     unchanged: tuple[str, ...] = ()
@@ -80,9 +81,8 @@ def null_rival(candidate: Side, workloads: Sequence[Workload]) -> Rival:
 
 def slowed_rival(candidate: Side, share: float, workloads: Sequence[Workload]) -> Rival:
     """The positive control: the same binary, slowed by a share of its time (0.05 is 5 %)."""
-    slowed = replace(
-        candidate, name=f"{candidate.name} slowed by {share:.0%}", slowdown_share=share
-    )
+    slowed_name = f"{candidate.name} slowed by {share:.0%}"
+    slowed = replace(candidate, name=slowed_name, slowdown_share=share)
     return Rival(slowed, workloads)
 
 
@@ -106,8 +106,8 @@ class Contest:
     candidate_number: int = 0
     """Number of the candidate within its campaign, from 1; 0 outside a campaign."""
     controls: Sequence[Rival] = ()
-    """Null control and positive control, in this order; a campaign's candidate has only the first. Empty if
-    another contest's count."""
+    """Null control and positive control, in this order; a campaign's candidate has only the first.
+    Empty if another contest's count."""
     most_blocks: int = verdicts.MAX_BLOCKS
     """Blocks after which an undecided pair becomes `inconclusive`."""
     same_within: float = verdicts.SAME_MARGIN
@@ -124,58 +124,53 @@ class Contest:
         return [*(*self.rivals, *self.controls)[0].workloads]
 
     def pending_sides(self, timings: Timings) -> Mapping[str, Sequence[str]]:
-        """Names of the sides that still have to be timed, by workload; only undecided pairs, of less than
-        `most_blocks`. The null control goes on where another pair of the workload does; alone, it ends with the
-        blocks that a verdict needs. In a campaign it begins when the candidate is found faster: most are not,
-        and each side is one more process. Empty for a campaign's candidate that is evidently not faster."""
+        """Names of the sides that still have to be timed, by workload: those of undecided pairs
+        with less than `most_blocks`. The null control goes on where another pair of the workload
+        does; alone, it ends with the blocks that a verdict needs. In a campaign it begins when the
+        candidate is found faster: most are not, and each side is one more process. Empty for a
+        campaign's candidate that is evidently not faster."""
         side_names: dict[str, list[str]] = {}
         evidence = [d.against_faster for _, d in self.decisions(timings, *self.rivals)]
         if min(evidence, default=0.0) >= verdicts.FUTILE_EVIDENCE:
             return side_names
         null = self.controls[0] if self.controls else None
         for rival in (*self.rivals, *reversed(self.controls)):  # The null control comes last.
-            if (
-                rival is null
-                and self.candidate_number
-                and (side_names or not self.lacks_null_control(timings))
-            ):
+            is_late = rival is null and self.candidate_number > 0
+            if is_late and (side_names or not self.lacks_null_control(timings)):
                 break
             for workload in rival.workloads:
                 is_alone = rival is null and workload.name not in side_names
                 most_blocks = verdicts.MIN_BLOCKS if is_alone else self.most_blocks
                 decision = self.decide_now(timings, workload, rival)
                 if decision.verdict == "inconclusive" and len(decision.log_ratios) < most_blocks:
-                    side_names.setdefault(workload.name, [self.candidate.name]).append(
-                        rival.side.name
-                    )
+                    names = side_names.setdefault(workload.name, [self.candidate.name])
+                    names.append(rival.side.name)
         return side_names
 
     def lacks_null_control(self, timings: Timings) -> bool:
-        """Whether a campaign's candidate is faster and nowhere slower, but has too few blocks against itself to be
-        believed. False outside a campaign, where the null control is timed from the start."""
+        """Whether a campaign's candidate is faster and nowhere slower, but lacks the blocks against
+        itself to be believed. False outside a campaign: its null control is timed at once."""
         if not self.candidate_number or not self.controls:
             return False
         words = [decision.verdict for _, decision in self.decisions(timings, *self.rivals)]
-        blocks = [
-            len(decision.log_ratios) for _, decision in self.decisions(timings, self.controls[0])
-        ]
-        return "faster" in words and "slower" not in words and min(blocks) < verdicts.MIN_BLOCKS
+        null_decisions = [decision for _, decision in self.decisions(timings, self.controls[0])]
+        blocks = min(len(decision.log_ratios) for decision in null_decisions)
+        return "faster" in words and "slower" not in words and blocks < verdicts.MIN_BLOCKS
 
     def is_promising(self, timings: Timings) -> bool:
-        """Whether more blocks may lead to keeping the candidate. Never if its null control, the same binary
-        under another name, came out different."""
+        """Whether more blocks may lead to keeping the candidate. Never if its null control, the
+        same binary under another name, came out different."""
         if self.controls and self.differing_workloads(timings, self.controls[0]):
             return False
         decisions = [decision for _, decision in self.decisions(timings, *self.rivals)]
+        words = [decision.verdict for decision in decisions]
         log_ratios = [decision.log_ratios for decision in decisions]
-        return self.lacks_null_control(timings) or is_hopeful(
-            [d.verdict for d in decisions], log_ratios
-        )
+        return self.lacks_null_control(timings) or is_hopeful(words, log_ratios)
 
     def decide_now(self, timings: Timings, workload: Workload, rival: Rival) -> verdicts.Decision:
-        """The decision so far on candidate and rival, from one log(rival's time / candidate's time) for each block
-        that counts; for the slowed copy the inverse, because `slower` is to be its own verdict. `inconclusive` if
-        the evidence does not suffice. Shared processes widen the margin."""
+        """The decision so far on candidate and rival, from one log(rival's time / candidate's time)
+        a block that counts; for the slowed copy the inverse, because `slower` is to be its verdict.
+        `inconclusive` if the evidence does not suffice. Shared processes widen the margin."""
         names = (rival.side.name, self.candidate.name)
         names = names[::-1] if rival.side.slowdown_share else names
         rounds = samples.counted_rounds(timings.segments_of(workload.name), *names)
@@ -186,12 +181,9 @@ class Contest:
         )
 
     def decisions(self, timings: Timings, *rivals: Rival) -> list[tuple[str, verdicts.Decision]]:
-        """For each of these rivals and each workload: the workload's name, and the decision so far."""
-        return [
-            (w.name, self.decide_now(timings, w, rival))
-            for rival in rivals
-            for w in rival.workloads
-        ]
+        """For each workload of these rivals: its name, and the decision so far."""
+        pairs = [(workload, rival) for rival in rivals for workload in rival.workloads]
+        return [(w.name, self.decide_now(timings, w, rival)) for w, rival in pairs]
 
     def differing_workloads(self, timings: Timings, rival: Rival) -> dict[str, str]:
         """Name of each workload with a clear difference to the rival, to `faster` or `slower`."""
@@ -215,7 +207,7 @@ class Contest:
         )
 
     def positive_control(self, timings: Timings) -> PositiveControl | None:
-        """Whether timing detected the deliberate slowdown, on the one workload that tries it. None without one."""
+        """Whether timing detected the deliberate slowdown on its workload; None without one."""
         if len(self.controls) < 2:
             return None
         rival = self.controls[1]  # The first is the null control.
@@ -249,13 +241,11 @@ def compare(context: Context, arguments: CompareTerms) -> RunningAction[CompareO
     Fails if a variant is slower than its known good, or if a timing or output of it was wrong."""
     state = yield from ready_variants(context)
     if state.builds is None:
-        return Result(
-            CompareOutput(ok=False, message=f"nothing to compare: {state.why_not}", hint=state.hint)
-        )
-    # Python variants only as a campaign's candidate (its number is not 0): importing torch takes long.
-    builds = {
-        name: build for name, build in state.builds.items() if build.compiled or arguments.candidate
-    }
+        message = f"nothing to compare: {state.why_not}"
+        return Result(CompareOutput(ok=False, message=message, hint=state.hint))
+    # Python variants only as a campaign's candidate (not number 0): importing torch takes long.
+    is_campaign = bool(arguments.candidate)
+    builds = {name: b for name, b in state.builds.items() if b.compiled or is_campaign}
     return (yield from compare_ready(context, replace(state, builds=builds), arguments))
 
 
@@ -275,27 +265,24 @@ def compare_ready(
         timings, warning_texts = yield from _time_contests(context, contests, arguments, limit_s)
     all_measurements, all_verdicts, summaries = list[Measurement](), list[Verdict](), list[str]()
     for contest in contests:
-        contest_measurements, contest_verdicts = yield from _judge_contest(
-            context, contest, contests[0], timings
-        )
+        judging = _judge_contest(context, contest, contests[0], timings)
+        contest_measurements, contest_verdicts = yield from judging
         all_measurements += contest_measurements
         all_verdicts += contest_verdicts
         summaries.append(_summarise_contest(contest, contest_verdicts, timings))
     null_controls = [contest.null_control(timings) for contest in contests if contest.controls]
+    positive_controls = [contest.positive_control(timings) for contest in contests]
+    failing_words = {"invalid", "incorrect", "slower"} & {each.verdict for each in all_verdicts}
     message = "; ".join(summaries) or "; ".join(not_exercised) or "no compiled variant is right"
     output = CompareOutput(
-        ok=not any(
-            verdict.verdict in ("invalid", "incorrect", "slower") for verdict in all_verdicts
-        ),
+        ok=not failing_words,
         message="; ".join([message, *(f"warning: {text}" for text in warning_texts)]),
         warnings=warning_texts,
         verdicts=tuple(all_verdicts),
         known_good=tuple({context.past.known_good[c.candidate.name] for c in contests if c.rivals}),
         measurements=tuple(all_measurements),
         null_controls=tuple(control for control in null_controls if control.blocks),
-        positive_controls=tuple(
-            filter(None, (contest.positive_control(timings) for contest in contests))
-        ),
+        positive_controls=tuple(filter(None, positive_controls)),
         rounds=timings.rounds,
         outputs=timings.checked_outputs,
         not_exercised=tuple(not_exercised),
@@ -305,15 +292,12 @@ def compare_ready(
 
 
 def _plan_contests(
-    context: Context,
-    ready_builds: Sequence[Build],
-    arguments: CompareTerms,
-    not_exercised: list[str],
+    context: Context, ready_builds: Sequence[Build], arguments: CompareTerms, skipped: list[str]
 ) -> Waiting[tuple[list[Contest], list[str]]]:
-    """What each variant is compared with: itself, itself slowed down, and its known-good build, which is built and
-    verified here; then the variants with the machine code of their known good, which cannot be slower and are not
-    compared. Appends to `not_exercised` what is not compared, and why. On a GPU the controls of the first variant
-    stand for the others: starting a process is slow there."""
+    """What each variant is compared with: itself, itself slowed down, and its known-good build,
+    built and verified here; then the variants with the machine code of their known good, which
+    cannot be slower and are not compared. Appends to `skipped` what is not compared, and why. On a
+    GPU the controls of the first variant stand for the others: starting a process is slow there."""
     bench, planned = context.bench, workloads(context, context.task.plan.workloads)
     dtypes = {workload.dtype for workload in planned}
     candidates = [bench.make_side(build.variant, build) for build in ready_builds]
@@ -323,56 +307,43 @@ def _plan_contests(
     all_sides = [*candidates, *(candidates if is_cpu else candidates[:1])] * 2
     fitting = fit_workloads(bench, planned, all_sides, with_windows=True)
     names = ", ".join(side.name for side in candidates)
-    not_exercised += [
-        f"{names} against itself and its known good on {text}" for text in fitting.exclusions
-    ]
+    itself = "against itself and its known good"
+    skipped += [f"{names} {itself} on {text}" for text in fitting.exclusions]
     builds, contests = {build.variant: build for build in ready_builds}, list[Contest]()
     unchanged = list[str]()
     most_blocks = verdicts.MORE_BLOCKS if arguments.more_s else verdicts.MAX_BLOCKS
     for candidate in candidates:
-        name, accepted = (
-            candidate.name,
-            [w for w in fitting.workloads if is_supported(candidate, w)],
-        )
+        name = candidate.name
+        accepted = [w for w in fitting.workloads if is_supported(candidate, w)]
         if not accepted:
             continue
         rivals, controls = list[Rival](), list[Rival]()
         try:
-            known_good_files = yield from known_good_build(context, name, builds[name])
+            good_build = yield from known_good_build(context, name, builds[name])
             # A campaign needs a verdict on its candidate even so.
-            if not arguments.candidate and machine_code(known_good_files) == machine_code(
-                builds[name]
-            ):
-                raise SameAsKnownGood(
-                    "it has the machine code of the known good: only comments or names differ"
-                )
-            known_good = replace(bench.make_side(name, known_good_files), name=f"{name} known good")
-            (checks,) = yield from verify(
-                bench, [Job(known_good, accepted, layouts=False, fail_fast=True)]
-            )
-            if checks.first_failure:
-                raise NoKnownGood(
-                    f"by today's manifest it is not right: {checks.first_failure.message}"
-                )
+            if not arguments.candidate and machine_code(good_build) == machine_code(builds[name]):
+                reason = "it has the machine code of the known good: only comments or names differ"
+                raise SameAsKnownGood(reason)
+            known_good = replace(bench.make_side(name, good_build), name=f"{name} known good")
+            job = Job(known_good, accepted, layouts=False, fail_fast=True)
+            (checks,) = yield from verify(bench, [job])
+            if failure := checks.first_failure:
+                raise NoKnownGood(f"by today's manifest it is not right: {failure.message}")
             rivals.append(Rival(known_good, accepted))
-        except SameAsKnownGood as reason:
-            not_exercised.append(f"{name} against itself and its known good: {reason}")
+        except SameAsKnownGood as error:
+            skipped.append(f"{name} {itself}: {error}")
             unchanged.append(name)
             continue
-        except NoKnownGood as reason:
-            not_exercised.append(f"{name} against its known good: {reason}")
+        except NoKnownGood as error:
+            skipped.append(f"{name} against its known good: {error}")
+        null_control = null_rival(candidate, accepted)
         if arguments.candidate:  # No slowed copy: only `same` needs it, which keeps no candidate.
-            controls = [null_rival(candidate, accepted)]
+            controls = [null_control]
         elif is_cpu or not contests:  # Slow down the longest workload only.
             longest = max(accepted, key=partial(count_operations, bench.target))
-            controls = [
-                null_rival(candidate, accepted),
-                slowed_rival(candidate, SLOWDOWN, [longest]),
-            ]
+            controls = [null_control, slowed_rival(candidate, SLOWDOWN, [longest])]
         else:
-            not_exercised.append(
-                f"{name} against itself: on a GPU the first that is timed stands for it"
-            )
+            skipped.append(f"{name} against itself: on a GPU the first that is timed stands for it")
         if rivals or controls:
             contest = Contest(candidate, rivals, arguments.candidate, controls, most_blocks)
             contests.append(replace(contest, same_within=context.task.plan.same_within))
@@ -382,27 +353,25 @@ def _plan_contests(
 def _time_contests(
     context: Context, contests: Sequence[Contest], arguments: CompareTerms, limit_s: float
 ) -> Waiting[tuple[Timings, tuple[str, ...]]]:
-    """Time the contests until every pair is decided or time is over; timings, and warnings. The first
-    variant, and each with a known-good build, gets the blocks that a verdict needs, even beyond the limit.
-    Otherwise slow process starts on a GPU would hide every regression. A candidate that is undecided but
-    promising is timed further, for `more_s` seconds. Its blocks and evidence continue. Under the sequential
-    rule, the stopping time does not make a false `faster` more likely."""
+    """Time the contests until every pair is decided or time is over; timings, and warnings. The
+    first variant, and each with a known-good build, gets the blocks that a verdict needs, even over
+    the limit: else slow process starts on a GPU would hide every regression. A candidate that is
+    undecided but promising is timed for `more_s` seconds more. Its blocks and evidence continue: by
+    the sequential rule, the stopping time does not make a false `faster` more likely."""
     least_rounds = min(arguments.rounds, max(arguments.least, verdicts.MIN_BLOCKS))
-    most_rounds = (
-        max(arguments.rounds, verdicts.MORE_BLOCKS) if arguments.more_s else arguments.rounds
-    )
-    limits = Limits(
-        most_rounds, limit_s + arguments.more_s, context.task.seed, least_rounds=least_rounds
-    )
+    bench, most_rounds = context.bench, arguments.rounds
+    if arguments.more_s:
+        most_rounds = max(most_rounds, verdicts.MORE_BLOCKS)
+    limits = Limits(most_rounds, limit_s + arguments.more_s, context.task.seed, least_rounds)
     essential = [contest for contest in contests if contest is contests[0] or contest.rivals]
     sides = [side for contest in contests for side in contest.sides]
     timed = {workload.name: workload for contest in contests for workload in contest.workloads}
     with ExitStack() as stack:
-        lock_warning = yield from hold_device(context.bench, stack)
+        lock_warning = yield from hold_device(bench, stack)
         start_time = monotonic()
 
         def pending_sides(timings: Timings) -> Mapping[str, Sequence[str]]:
-            """By workload; fewer contests go on after the limit, only promising ones in extra time."""
+            """By workload; after the limit, or in extra time, fewer contests go on."""
             is_over_limit = timings.rounds >= arguments.least and monotonic() - start_time > limit_s
             continued = essential if is_over_limit else contests
             if arguments.more_s and (is_over_limit or timings.rounds >= arguments.rounds):
@@ -413,19 +382,18 @@ def _time_contests(
                     side_names.setdefault(workload, []).extend(names)
             return side_names
 
-        timings = yield from schedule.measure(
-            context.bench, sides, [*timed.values()], limits, pending_sides
-        )
-    return timings, disturbance_warnings(context.bench, lock_warning, timings)
+        chosen = [*timed.values()]
+        timings = yield from schedule.measure(bench, sides, chosen, limits, pending_sides)
+    return timings, disturbance_warnings(bench, lock_warning, timings)
 
 
 def _judge_contest(
     context: Context, contest: Contest, fallback: Contest, timings: Timings
 ) -> Waiting[tuple[tuple[Measurement, ...], list[Verdict]]]:
-    """Measurements and verdicts of a contest; if it has no controls, those of `fallback` apply. If there is a
-    doubt, or a workload on which the variant differs from itself, no other verdict is given. `same` needs a
-    positive control that was seen, if there is one, and a campaign's `faster` its null control; else they become
-    `inconclusive`."""
+    """Measurements and verdicts of a contest; without controls of its own, those of `fallback`
+    apply. After a doubt, or where the variant differs from itself, no other verdict is given.
+    `same` needs a positive control that was seen, if there is one, and a campaign's `faster` its
+    null control; else they become `inconclusive`."""
     control_contest = contest if contest.controls else fallback
     pairs = [Pair(contest.candidate, rival.side.name, "self") for rival in contest.controls[:1]]
     pairs += [Pair(contest.candidate, rival.side.name, "known_good") for rival in contest.rivals]
@@ -441,9 +409,7 @@ def _judge_contest(
             claim = f"against itself {control_contest.candidate.name} came out {word} on {workload}"
             reason = f"{claim}: timing cannot be trusted on this machine now"
             name = contest.candidate.name
-            judged.append(
-                verdicts.invalid_verdict(name, workload, "self", "differs from itself", reason)
-            )
+            judged.append(invalid_verdict(name, workload, "self", "differs from itself", reason))
     if judged:
         return measured, judged
     positive = control_contest.positive_control(timings)
@@ -451,27 +417,19 @@ def _judge_contest(
         decision = contest.decide_now(timings, measurement.workload, contest.rivals[0])
         verdict, reason = decision.verdict, decision.reason
         if verdict == "same" and positive and positive.verdict != "slower":
-            verdict, slowdown = (
-                "inconclusive",
-                f"a slowdown of {positive.slowdown:.0%} put in on purpose",
-            )
-            reason = f"{slowdown} was not seen: {positive.reason}"
+            verdict, share = "inconclusive", f"{positive.slowdown:.0%}"
+            reason = f"a slowdown of {share} put in on purpose was not seen: {positive.reason}"
         if verdict == "faster" and contest.lacks_null_control(timings):
-            needed = f"{verdicts.MIN_BLOCKS} blocks against itself"
-            verdict, reason = (
-                "inconclusive",
-                f"faster, but it lacks the {needed} that this needs: measure longer",
-            )
+            verdict, needed = "inconclusive", f"{verdicts.MIN_BLOCKS} blocks against itself"
+            reason = f"faster, but it lacks the {needed} that this needs: measure longer"
         judged.append(verdicts.speed_verdict(measurement, verdict, reason, decision.e_value))
     return measured, judged
 
 
-def _summarise_contest(
-    contest: Contest, contest_verdicts: Sequence[Verdict], timings: Timings
-) -> str:
+def _summarise_contest(contest: Contest, judged: Sequence[Verdict], timings: Timings) -> str:
     """One line on a variant: why its timing is invalid, else controls and known-good result."""
     speeds, parts = list[SpeedVerdict](), list[str]()
-    for verdict in contest_verdicts:
+    for verdict in judged:
         if not isinstance(verdict, SpeedVerdict):
             return f"{verdict.variant} is {verdict.verdict}: {verdict.reason}"
         speeds.append(verdict)
@@ -485,8 +443,7 @@ def _summarise_contest(
             parts.append(f"would a slowdown of {positive.slowdown:.0%} be seen: {answer}")
     if speeds:
         mean = speedup_text(geometric_mean([speed.ratio for speed in speeds]), 3)
-        words = verdicts.tally_words(speeds).replace(
-            "same", f"same (within {contest.same_within:.0%})"
-        )
+        same_text = f"same (within {contest.same_within:.0%})"
+        words = verdicts.tally_words(speeds).replace("same", same_text)
         parts.append(f"against the known good {words}, mean {mean}")
     return f"{contest.candidate.name} {'; '.join(parts)}"

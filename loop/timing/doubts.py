@@ -43,10 +43,10 @@ OPERATIONS_PER_CYCLE: dict[str, tuple[int, int, int]] = {
     "12.0": (1024, 512, 128),
     "12.1": (1024, 512, 128),
 }
-"""Dense operations per cycle of a multiprocessor, by compute capability: 2-byte, float32, float64. From the
-peaks in NVIDIA's architecture papers, over multiprocessors and boost clock: V100 125 TFLOP/s, T4 65, A100
-312, A40 150, L40S 362, H200 989, B200 2250, RTX 5090 419. From Ampere on, float32 is TF32. float64 allows
-for products emulated with integers."""
+"""Dense operations per cycle of a multiprocessor, by compute capability: 2-byte, float32, float64.
+From the peaks in NVIDIA's architecture papers, over multiprocessors and boost clock: V100 125
+TFLOP/s, T4 65, A100 312, A40 150, L40S 362, H200 989, B200 2250, RTX 5090 419. From Ampere on,
+float32 is TF32. float64 allows for products emulated with integers."""
 FLOOR_TRIES = 5  # Times that an empty call is measured again before a timing is called impossible.
 
 
@@ -71,9 +71,9 @@ def highest_flops_per_s(capability: str, gpu: DeviceFacts, dtype: Dtype) -> floa
 def explain_beyond_gpu_memory(
     seconds: float, moved_bytes: float, byte_source: str, gpu: DeviceFacts
 ) -> str:
-    """Why a GPU cannot move a call's bytes in `seconds`; empty if it can, or if its rates are unknown (0). All
-    bytes pass through its L2 cache; those that the L2 cannot hold also come from its memory. `byte_source`: who
-    says how many bytes a call moves, in words."""
+    """Why a GPU cannot move a call's bytes in `seconds`; empty if it can, or if its rates are
+    unknown (0). All bytes pass through its L2 cache; those that the L2 cannot hold also come from
+    its memory. `byte_source`: who says how many bytes a call moves, in words."""
     memory_bytes_per_s = gpu.bytes_per_s if gpu.l2_bytes else 0.0
     l2_bytes_per_s = gpu.sms * gpu.clock_hz * L2_BYTES_PER_CYCLE
     beyond_l2 = f"what its memory gives, beyond {gpu.l2_bytes / 2**20:.0f} MiB in its L2"
@@ -91,9 +91,9 @@ def explain_beyond_gpu_memory(
 def explain_impossible_speed(
     bench: Bench, measurement: Measurement, kind: VariantKind
 ) -> Waiting[str]:
-    """Why a measured call cannot be so short; empty if it can. `kind`: of its variant. Compares it with an empty
-    call, which is timed again up to `FLOOR_TRIES` times before it objects (a program has none), and on a GPU with
-    its arithmetic and memory."""
+    """Why a measured call cannot be so short; empty if it can. `kind`: of its variant. Compares it
+    with an empty call, which is timed again up to `FLOOR_TRIES` times before it objects (a program
+    has none), and on a GPU with its arithmetic and memory."""
     seconds, workload, target = measurement.candidate_us * 1e-6, measurement.workload, bench.target
     if kind != "command":  # Programs have no measured empty call.
         way: CallWay = "kernel" if bench.device == "cuda" else kind
@@ -140,10 +140,10 @@ CLOCK_LAG_SHARE, CLOCK_LAG_S = 0.04, 60e-6
 def find_doubts(
     bench: Bench, timings: Timings, measured: Sequence[Measurement], pairs: Sequence[Pair]
 ) -> Waiting[tuple[NoSpeedVerdict, ...]]:
-    """The first doubt of each variant and workload, as an `invalid` or `incorrect` verdict. In order: wrong
-    output, cached result, clock, deferred work, calls without proof, impossible speed, a GPU that slowed one side.
-    A doubt about one side alone names what the first pair is `against`. Times empty calls again before it blames
-    a clock or a speed."""
+    """The first doubt of each variant and workload, as an `invalid` or `incorrect` verdict. In
+    order: wrong output, cached result, clock, deferred work, calls without proof, impossible speed,
+    a GPU that slowed one side. A doubt about one side alone names what the first pair is `against`.
+    Times empty calls again before it blames a clock or a speed."""
     clock_faults: dict[str, str] = {}
     if any(map(explain_wrong_clock, timings.clock_pairs.values())):
         usual_lag_s = yield from bench.measure_gpu_lag_s()  # Measure this GPU's own lag before accusing a side.
@@ -181,8 +181,8 @@ def find_doubts(
 def _doubts_of_sides(
     timings: Timings, against: Against, sides: Collection[str], clock_faults: Mapping[str, str]
 ) -> Iterator[NoSpeedVerdict]:
-    """Doubts about each of `sides` by itself, after those about wrong outputs of any side. `clock_faults`: side to
-    what is wrong with its clock, or empty."""
+    """Doubts about each of `sides` by itself, after those about wrong outputs of any side.
+    `clock_faults`: side to what is wrong with its clock, or empty."""
     for side, check in timings.wrong_outputs:
         yield failure_verdict(side, check, against, f"while it was timed: {check.message}")
     cache_reasons = {
@@ -213,9 +213,9 @@ def _doubts_of_sides(
 
 
 def explain_cached_results(probes: Sequence[MemoryProbe]) -> str:
-    """Why a variant seems to cache results; empty if it does not. `probes`: one for each process. More than
-    half of the processes that had a core to themselves have to show it, because even these may be
-    interrupted. If no process had a core to itself, all have to show it."""
+    """Why a variant seems to cache results; empty if it does not. `probes`: one for each process.
+    More than half of the processes that had a core to themselves have to show it, because even
+    these may be interrupted. If no process had a core to itself, all have to show it."""
     if not probes:
         return ""
     undisturbed = [probe for probe in probes if probe.is_undisturbed]
@@ -235,10 +235,10 @@ def explain_cached_results(probes: Sequence[MemoryProbe]) -> str:
 def explain_wrong_clock(
     clock_pairs: Sequence[tuple[float, float]], usual_lag_s: float = 0.0, *, is_shared: bool = False
 ) -> str:
-    """Why a device's clock cannot be right; empty if it can. `clock_pairs`: seconds of each sample by our
-    clock and by the device's; `usual_lag_s`: by which ours is longer for empty kernels. Three of four
-    samples have to show it: the system may interrupt one. All have to if the GPU `is_shared`: a sample may
-    wait for another program's kernels before its first event."""
+    """Why a device's clock cannot be right; empty if it can. `clock_pairs`: seconds of each sample
+    by our clock and by the device's; `usual_lag_s`: by which ours is longer for empty kernels.
+    Three of four samples have to show it: the system may interrupt one. All have to if the GPU
+    `is_shared`: a sample may wait for another program's kernels before its first event."""
     if not clock_pairs:
         return ""
     allowed_s = CLOCK_LAG_S + usual_lag_s
@@ -255,8 +255,8 @@ def explain_wrong_clock(
 
 
 def explain_deferred_work(segments: Sequence[Segment]) -> str:
-    """Why a side seems to compute only when its result is read; empty if it does not. More than half of its
-    segments have to show it, because the system may interrupt a single one."""
+    """Why a side seems to compute only when its result is read; empty if it does not. More than
+    half of its segments have to show it, because the system may interrupt a single one."""
     timed = [segment for segment in segments if segment.seconds]
     if not timed:
         return ""

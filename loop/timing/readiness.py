@@ -22,7 +22,7 @@ from loop.timing import samples
 from loop.timing.samples import Timings
 from loop.workers.bench import Bench
 
-IDLE_WAIT_S = 2.0  # How long to wait for an idle GPU: its load reading may be a second old, and be our own work.
+IDLE_WAIT_S = 2.0  # Longest wait for an idle GPU: its load may be read late, and be our own work.
 
 
 @dataclass(frozen=True)
@@ -36,16 +36,14 @@ class ReadyVariants:
 
 
 def ready_variants(context: Context) -> Waiting[ReadyVariants]:
-    """The variants that passed verification in this session, with the builds that were checked, and builds of the
-    other variants; else why nothing can be timed (`why_not`). Builds what the cache has lost."""
+    """The variants that passed verification in this session, with the builds that were checked, and
+    builds of the others; else `why_not`. Builds what the cache has lost."""
     verification = context.latest_output("kernel.verify", VerifyOutput)
     if verification is None or not verification.right:
-        return ReadyVariants(
-            why_not="no variant is right" if verification else "nothing was verified"
-        )
-    current_builds, _ = yield from compile_all(
-        context, variants_to_build(context, context.task.variants)
-    )
+        why_not = "no variant is right" if verification else "nothing was verified"
+        return ReadyVariants(why_not=why_not)
+    variants = variants_to_build(context, context.task.variants)
+    current_builds, _ = yield from compile_all(context, variants)
     build_by_variant = {build.variant: build for build in current_builds}
     for checks in verification.variants:
         build = build_by_variant.get(checks.variant)
@@ -58,8 +56,8 @@ def ready_variants(context: Context) -> Waiting[ReadyVariants]:
 
 
 def hold_device(bench: Bench, stack: ExitStack) -> Waiting[str]:
-    """Lock the device until `stack` closes; wait while another session measures on it, then until a GPU is idle.
-    Returns a warning: whom it waited for, and other users of the GPU. Empty if there are none."""
+    """Lock the device until `stack` closes; wait while another session measures on it, then until a
+    GPU is idle. Returns a warning: whom it waited for, and other users of the GPU; else empty."""
     project_locks = bench.cache / "locks"
     project_locks.mkdir(parents=True, exist_ok=True)
     gpu = detect_gpus().first if bench.device == "cuda" else None
@@ -76,9 +74,8 @@ def hold_device(bench: Bench, stack: ExitStack) -> Waiting[str]:
             except LockHeld as error:
                 if error.pid in own_pids:
                     break
-                yield Tick(
-                    f"waiting for {error.holder}, which measures", is_urgent=not first_holder
-                )
+                note = f"waiting for {error.holder}, which measures"
+                yield Tick(note, is_urgent=not first_holder)
                 first_holder = first_holder or error.holder
                 time.sleep(0.1)
         waited = f"waited {time.monotonic() - start_time:.0f} s for {first_holder}, which measured"
@@ -88,35 +85,30 @@ def hold_device(bench: Bench, stack: ExitStack) -> Waiting[str]:
 
 
 def disturbance_warnings(bench: Bench, lock_warning: str, timings: Timings) -> tuple[str, ...]:
-    """What disturbed the timing: other users of the device, other programs, threads without a core of their own.
-    `lock_warning`: the text from `hold_device`."""
-    warning_texts = [
-        lock_warning or describe_gpu_use(bench),
-        samples.warn_of_other_programs(timings.segments),
-    ]
+    """What disturbed the timing: other users of the device, other programs, threads without a core
+    of their own. `lock_warning`: the text from `hold_device`."""
+    warning_texts = [lock_warning or describe_gpu_use(bench)]
+    warning_texts.append(samples.warn_of_other_programs(timings.segments))
     core_count = say.count(bench.threads, "core")
     for side, threads in timings.crowding_threads.items():
-        cure = (
-            f"--threads {threads} gives each a core"
-            if threads <= cores()
-            else "let it use OMP_NUM_THREADS"
-        )
-        warning_texts.append(
-            f"{side} ran {threads} threads on {core_count}, and they wait for each other: {cure}"
-        )
+        cure = "let it use OMP_NUM_THREADS"
+        if threads <= cores():
+            cure = f"--threads {threads} gives each a core"
+        crowd = f"{side} ran {threads} threads on {core_count}"
+        warning_texts.append(f"{crowd}, and they wait for each other: {cure}")
     return tuple(filter(None, warning_texts))
 
 
 def wait_for_idle_gpu(bench: Bench) -> Waiting[str]:
-    """Wait until the GPU is idle, at most `IDLE_WAIT_S`; a warning about other programs on it, or empty."""
+    """Wait until the GPU is idle, at most `IDLE_WAIT_S`; a warning about other programs, or ''."""
     sensors, deadline = bench.sensors, time.monotonic() + IDLE_WAIT_S
     if sensors is None:
         return ""
-    while (
-        busy_percent := sensors.busy_percent() or 0
-    ) > nvml.BUSY_PERCENT and time.monotonic() < deadline:
+    busy_percent = sensors.busy_percent() or 0
+    while busy_percent > nvml.BUSY_PERCENT and time.monotonic() < deadline:
         yield Tick(f"waiting for the GPU to rest, {busy_percent} % busy")
         time.sleep(0.1)
+        busy_percent = sensors.busy_percent() or 0
     return describe_gpu_use(bench, busy_percent)
 
 
@@ -126,11 +118,10 @@ def describe_gpu_use(bench: Bench, busy_percent: int | None = None) -> str:
     if bench.sensors is None:
         return ""
     users, gpu = bench.sensors.users() or (), detect_gpus().first
+    name = gpu.name if gpu else "the GPU"
     others = [user for user in users if user.pid != os.getpid()]
     children = {child.pid for child in psutil.Process().children(recursive=True)}
     other_users = nvml.other_users(others, children, set(psutil.pids()))
     known_bytes = sum(user.memory_bytes or 0 for user in users)
     unexplained_bytes = (bench.sensors.memory() or (0, 0))[1] - known_bytes
-    return nvml.warn_of_others(
-        gpu.name if gpu else "the GPU", other_users, unexplained_bytes, busy_percent
-    )
+    return nvml.warn_of_others(name, other_users, unexplained_bytes, busy_percent)

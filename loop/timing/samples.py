@@ -9,8 +9,8 @@ than it has cores, they wait for each other: such a sample counts.
 
 **The GPU.** A round does not count if the GPU slowed one side only: it throttled, or clocks differ.
 
-**Deferred work**, done only when a result is read, counts as work of the call (`charge_deferred_work`).
-"""
+**Deferred work**, done only when a result is read, counts as work of the call
+(`charge_deferred_work`). """
 
 import itertools
 import math
@@ -105,9 +105,9 @@ class Timings:
         return [segment for segment in self.segments if segment.workload == workload]
 
     def unproven_times_s(self, side: str, workload: str) -> tuple[float, float] | None:
-        """Seconds of a usual call and of the fastest verified one, if all verified were far slower. A
-        correct result proves the time of its own call only, so nothing shows that the others computed. None
-        if a verified call was about as fast as they are, or if none was verified."""
+        """Seconds of a usual call and of the fastest verified one, if all verified were far slower.
+        A correct result proves the time of its own call only, so nothing shows that the others
+        computed. None if a verified call was about as fast as they are, or if none was verified."""
         segments = [segment for segment in self.segments_of(workload) if segment.side == side]
         verified = self.judged_samples.get((side, workload), ())
         if not segments or not verified:
@@ -146,8 +146,8 @@ class Sample(NamedTuple):
 
 
 def is_disturbed(seconds: float, waited_s: float | None) -> bool:
-    """Whether a sample waited too long for a core to count. `seconds`: its duration; `waited_s`: None if
-    the system does not report the wait."""
+    """Whether a sample waited too long for a core to count. `seconds`: its duration; `waited_s`:
+    None if the system does not report the wait."""
     return waited_s is not None and waited_s > CLEAN_WAIT_SHARE * seconds
 
 
@@ -164,9 +164,9 @@ def samples_of_segment(segment: Segment) -> list[Sample]:
 
 
 def counted_samples(segments: Iterable[Segment]) -> list[list[Sample]]:
-    """The samples of one side in one round that count, by segment: those that nothing disturbed. A segment
-    with fewer than three is left out. If all have fewer, their clean samples count together, filled up to
-    three with the least disturbed."""
+    """The samples of one side in one round that count, by segment: those that nothing disturbed. A
+    segment with fewer than three is left out. If all have fewer, their clean samples count
+    together, filled up to three with the least disturbed."""
     counted, all_samples, clean_count = list[list[Sample]](), list[Sample](), 0
     for segment in segments:
         samples = samples_of_segment(segment)
@@ -237,10 +237,10 @@ def counted_rounds(
 
 
 def process_variance(rounds: Iterable[tuple[int | None, float]]) -> float:
-    """Variance that shared processes add to the mean log ratio of `counted_rounds`; 0 if no round shares them.
-    Rounds in one set of processes share an offset, because a process keeps its memory. The offset's variance is
-    estimated from the means of the sets, with a prior (`PROCESS_SD`) that counts as `PROCESS_PRIOR_SETS`
-    sets, because two sets say little."""
+    """Variance that shared processes add to the mean log ratio of `counted_rounds`; 0 if no round
+    shares them. Rounds in one set of processes share an offset, because a process keeps its memory.
+    The offset's variance is estimated from the means of the sets, with a prior (`PROCESS_SD`) that
+    counts as `PROCESS_PRIOR_SETS` sets, because two sets say little."""
     log_ratios_by_set: dict[int, list[float]] = {}
     for process_set, log_ratio in rounds:
         if process_set is not None:
@@ -255,8 +255,8 @@ def process_variance(rounds: Iterable[tuple[int | None, float]]) -> float:
 
 
 def is_unevenly_disturbed(reference: Sequence[Segment], candidate: Sequence[Segment]) -> bool:
-    """Whether a round does not count: other programs took the core from one side more often. Also if they
-    left one of the sides hardly any core time."""
+    """Whether a round does not count: other programs took the core from one side more often. Also
+    if they left one of the sides hardly any core time."""
     core_shares = []
     for segments in (reference, candidate):
         total_s, waited_s = 1e-12, 0.0
@@ -332,9 +332,9 @@ def charge_deferred_work(
     return_times_s: Mapping[tuple[str, str, int], Sequence[float]],
     round_number: int,
 ) -> list[Segment]:
-    """The segments of one round and workload, with deferred work added to each sample. Returning a result
-    is a copy. Time beyond the copy of the baseline's result counts as work; without a baseline in the
-    round, the fastest side replaces it. `return_times_s`: as in `Timings`."""
+    """The segments of one round and workload, with deferred work added to each sample. Returning a
+    result is a copy. Time beyond the copy of the baseline's result counts as work; without a
+    baseline in the round, the fastest side replaces it. `return_times_s`: as in `Timings`."""
     copy_s_by_side: dict[str, float] = {}
     for segment in segments:
         if seconds := return_times_s.get((segment.side, segment.workload, round_number)):

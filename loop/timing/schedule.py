@@ -33,18 +33,15 @@ from loop.workers.messages import Computed, Unstage
 from loop.workers.program import START_LIMIT_S, WorkerLost
 
 PROBED_ROUNDS = 3  # Rounds in which each side is tested for cached results.
-FIRST_SET_SHARE = (
-    0.45  # Share of the remaining time for the first set of shared processes: it has more to start.
-)
+FIRST_SET_SHARE = 0.45  # Share of the time left for the first set of processes: more has to start.
 PROCESSES_AT_ONCE = max(8, min(16, cores()))
 FIRST_BATCH = 3
 SETS_AT_ONCE_GPU = 2
-PROOF_ROUNDS = 4  # Extra rounds for a side without a fast verified call, by chance or because it computes none.
+PROOF_ROUNDS = 4  # Extra rounds for a side without a fast verified call, by chance or on purpose.
 ROUNDS_PER_SET_CPU, ROUNDS_PER_SET_GPU = 1, 5
 """Rounds that share processes: on an H200 they start one by one, in 0.2 s; torch takes 3 s."""
-GRACE_FACTOR = (
-    3.0  # Shared processes may use this many times the limit for the rounds that an interval needs.
-)
+GRACE_FACTOR = 3.0
+"""Shared processes may use this many times the limit for the rounds that an interval needs."""
 
 
 class Untimed(WorkFailed):
@@ -57,12 +54,13 @@ class Untimed(WorkFailed):
 
 @contextmanager
 def blame_side(side: str, activity: str) -> Iterator[None]:
-    """Turn the loss of a worker, or its refusal, into an error that names the side. `activity`: what the
-    side was doing: the name of a workload, or `loading`."""
+    """Turn the loss of a worker, or its refusal, into an error that names the side. `activity`:
+    what the side was doing: the name of a workload, or `loading`."""
     try:
         yield
     except (WorkerLost, Refused) as error:
-        hint = f"`loop kernels verify {side.split()[0]}` runs it alone"  # The side may be `v3 known good`.
+        # The side may be `v3 known good`.
+        hint = f"`loop kernels verify {side.split()[0]}` runs it alone"
         message = f"{side} could not be timed on {activity}: {error}"
         raise Untimed(side, message, hint) from error
 
@@ -73,16 +71,15 @@ class ProcessSet:
     def __init__(
         self, schedule: "Schedule", sides: Sequence[Side], round_numbers: range, stack: ExitStack
     ) -> None:
-        """`round_numbers`: of the rounds that share the processes; fewer are timed if time is short. Closing
-        `stack` ends the processes."""
+        """`round_numbers`: of the rounds that share the processes; fewer are timed if time is
+        short. Closing `stack` ends the processes."""
         self.bench, self.limits, self.shuffle = schedule.bench, schedule.limits, schedule.shuffle
         self.timings, self.round_numbers, self.stack = schedule.timings, round_numbers, stack
         self.sides = {side.name: side for side in sides}
-        self.workers = {
-            side.name: stack.enter_context(self.bench.start_worker(side)) for side in sides
-        }
+        start = self.bench.start_worker
+        self.workers = {side.name: stack.enter_context(start(side)) for side in sides}
         self.deadline, self.least_rounds, self.round_number = math.inf, 2, round_numbers[0]
-        """When the rounds should end, by the monotonic clock; rounds timed however long they take."""
+        """When the rounds should end (monotonic clock); rounds timed however long they take."""
         self.calls: dict[str, TimedCall] = {}  # Side to its call of the current workload.
         self.started_sides: set[str] = set()  # Sides whose process has made its first call.
         self.evidence: list[tuple[str, Workload, Call, SegmentSamples]] = []
@@ -93,7 +90,7 @@ class ProcessSet:
         self, workloads: Sequence[Workload], sides_by_workload: Mapping[str, Sequence[str]]
     ) -> Waiting[int]:
         """Time every workload, then judge the outputs; judging meanwhile would disturb the timing.
-        `sides_by_workload`: names of the sides to time. Returns the rounds in which every workload was timed."""
+        `sides_by_workload`: names of the sides. Returns the rounds that timed every workload."""
         # No process has seen these values: primes keep the seeds of sets and of sessions apart.
         seed_shift = 1_000_003 * (self.round_numbers[0] + 1) + 7919 * (self.limits.seed % 65536)
         reseeded = [w.model_copy(update={"seed": w.seed + seed_shift}) for w in workloads]
@@ -101,9 +98,9 @@ class ProcessSet:
             yield from self.bench.prepare_answer(workload, with_windows=True)
         least_rounds = len(self.round_numbers)
         for index, workload in enumerate(reseeded):
-            names, workloads_left = sides_by_workload[workload.name], len(reseeded) - index
+            names = sides_by_workload[workload.name]
             yield from self._stage_workload(workload, names)
-            rounds = yield from self._time_rounds(workload, names, workloads_left)
+            rounds = yield from self._time_rounds(workload, names, len(reseeded) - index)
             least_rounds = min(least_rounds, rounds)
             for name in names:
                 with self._running_alone(name, workload):
@@ -116,10 +113,10 @@ class ProcessSet:
         return least_rounds
 
     def _stage_workload(self, workload: Workload, names: Sequence[str]) -> Waiting[None]:
-        """Time empty calls, once a session; then have each side map its call's memory, make the call once, and
-        test it for cached results: on a CPU one side after the other, on a GPU all at once, for its driver makes
-        each wait. A CPU is tested in the first rounds only; on a GPU every set is, else its first round is 5 %
-        slower."""
+        """Time empty calls, once a session; then have each side map its call's memory, make the
+        call once, and test it for cached results: on a CPU side after side, in the first rounds; on
+        a GPU all at once, as its driver makes each wait, and in every set, else its first round is
+        5 % slower."""
         self.round_number = self.round_numbers[0]
         floors = self.timings.floors = yield from self.bench.measure_floors()
         is_cpu = self.bench.device == "cpu"
@@ -143,29 +140,24 @@ class ProcessSet:
             for name in group:
                 call, start_time = self.calls[name], time.monotonic()
                 with self._running_alone(name, workload):
-                    yield from call.finish_staging(
-                        LONGEST_S, self._progress_note(workload), is_alone=is_cpu
-                    )
-                call.orders.limit_s = call_limit_s(
-                    self.bench, workload
-                )  # Only the first call may compile.
+                    note = self._progress_note(workload)
+                    yield from call.finish_staging(LONGEST_S, note, is_alone=is_cpu)
+                # Only the first call may compile.
+                call.orders.limit_s = call_limit_s(self.bench, workload)
                 if name not in self.started_sides:
                     self.started_sides.add(name)
                     self.bench.first_calls_s += time.monotonic() - start_time
             for name in group if not is_cpu or self.round_number < PROBED_ROUNDS else ():
                 with self._running_alone(name, workload):
                     if probe := (yield from self.calls[name].probe_memory()):
-                        self.timings.memory_probes.setdefault((name, workload.name), []).append(
-                            probe
-                        )
+                        key = name, workload.name
+                        self.timings.memory_probes.setdefault(key, []).append(probe)
 
-    def _time_rounds(
-        self, workload: Workload, names: Sequence[str], workloads_left: int
-    ) -> Waiting[int]:
-        """Time one workload in all rounds that its share of the time allows; returns how many. A round is in the
-        order A B C C B A on a CPU; on a GPU, whose clock hardly drifts, each side has one turn. Each side is
-        judged in a random turn of one random round. In two rounds, the repeated values would tell the worker
-        which these are. `workloads_left`: workloads that share the time, this one included."""
+    def _time_rounds(self, workload: Workload, names: Sequence[str], parts: int) -> Waiting[int]:
+        """Time one workload in all rounds that its share of the time allows; returns how many. The
+        order is A B C C B A on a CPU; on a GPU, whose clock hardly drifts, each side has one turn.
+        Each side is judged in a random turn of one random round: in two, the repeated values would
+        tell the worker which these are. `parts`: workloads that share the time, with this one."""
         most_rounds = rounds = len(self.round_numbers)
         start_time, self.latest_reading = time.monotonic(), self.bench.read_sensors()
         judged_rounds = {name: SECRET.randrange(most_rounds) for name in names}
@@ -173,7 +165,7 @@ class ProcessSet:
             self.round_number = number
             if index == 1:  # The first round has shown how long one takes.
                 round_s = max(time.monotonic() - start_time, 1e-6)
-                share_s = max(0.0, self.deadline - time.monotonic()) / workloads_left
+                share_s = max(0.0, self.deadline - time.monotonic()) / parts
                 fitting_rounds = 1 + int(min(share_s / round_s, most_rounds))
                 rounds = min(most_rounds, max(2, self.least_rounds, fitting_rounds))
                 for name in names:  # Sides not judged yet are judged in a round that will be timed.
@@ -183,19 +175,16 @@ class ProcessSet:
                 break
             order = self.shuffle.sample(names, len(names))
             turns = (order,) if self.bench.device == "cuda" else (order, order[::-1])
-            judged_turns = {
-                name: SECRET.randrange(len(turns)) for name in names if judged_rounds[name] == index
-            }
+            judged = [name for name in names if judged_rounds[name] == index]
+            judged_turns = {name: SECRET.randrange(len(turns)) for name in judged}
             segments = list[Segment]()
             for turn, names_in_turn in enumerate(turns):
                 for name in names_in_turn:
                     is_judged = judged_turns.get(name) == turn
-                    segments.append(
-                        (yield from self._time_segment(name, workload, is_judged=is_judged))
-                    )
-            self.timings.segments += charge_deferred_work(
-                segments, self.timings.return_times_s, number
-            )
+                    segment = yield from self._time_segment(name, workload, is_judged=is_judged)
+                    segments.append(segment)
+            returned_s = self.timings.return_times_s
+            self.timings.segments += charge_deferred_work(segments, returned_s, number)
         return rounds
 
     @contextmanager
@@ -208,7 +197,8 @@ class ProcessSet:
         worker.pause()
 
     def _time_segment(self, name: str, workload: Workload, *, is_judged: bool) -> Waiting[Segment]:
-        """Time one segment of a side; other facts go to `timings` and `evidence`. `is_judged`: judge a call."""
+        """Time one segment of a side; all else goes to `timings` and `evidence`. `is_judged`: judge
+        a call."""
         before, call, timings = self.latest_reading, self.calls[name], self.timings
         with self._running_alone(name, workload):
             samples = yield from call.take_segment(is_judged=is_judged)
@@ -219,18 +209,15 @@ class ProcessSet:
             timings.crowding_threads[name] = call.crowding_threads
         is_graph = bool(self.workers[name].arena.control_words[GRAPH_NODES])
         side, key = self.sides[name], (name, workload.name)
-        convention = (
-            "C, writes into a given output"
-            if side.kind == "c_abi"
-            else "Python, allocates its result"
-        )
+        convention = "Python, allocates its result"
+        if side.kind == "c_abi":
+            convention = "C, writes into a given output"
         if self.bench.device == "cuda":
-            convention = (
-                f"{'CUDA graph of calls' if is_graph else 'launch by launch'} from {convention}"
-            )
-        timings.call_descriptions[name] = (
-            "a program, once a call" if side.kind == "command" else convention
-        )
+            way = "CUDA graph of calls" if is_graph else "launch by launch"
+            convention = f"{way} from {convention}"
+        if side.kind == "command":
+            convention = "a program, once a call"
+        timings.call_descriptions[name] = convention
         timings.clock_pairs.setdefault(name, []).extend(samples.clock_pairs)
         timings.return_times_s.setdefault((*key, self.round_number), []).extend(samples.return_s)
         if samples.output is not None and not call.is_program:
@@ -251,8 +238,8 @@ class ProcessSet:
         )
 
     def _judge_outputs(self) -> Waiting[None]:
-        """Check the output of each judged segment against the reference, note wrong ones in `timings`, and empty
-        `evidence`. What was observed in any segment of the same side and workload counts against it, too."""
+        """Check the output of each judged segment against the reference, note wrong ones in `timings`,
+        and empty `evidence`. What others of the same side and workload show counts, too."""
         for side, workload, call, samples in self.evidence:
             if samples.output is None:
                 continue
@@ -265,17 +252,14 @@ class ProcessSet:
                 for other_side, other_workload, _, segment in self.evidence
                 if (other_side, other_workload) == (side, workload)
             ]
+            changed = {name for each in segments for name in each.changed_inputs}
+            replaced = {name for each in segments for name in each.replaced_names}
+            stray_writes = dict.fromkeys(text for each in segments for text in each.stray_writes)
             computed = Computed(
-                changed_inputs=tuple(
-                    sorted({name for each in segments for name in each.changed_inputs})
-                ),
-                replaced_functions=tuple(
-                    sorted({name for each in segments for name in each.replaced_names})
-                ),
+                changed_inputs=tuple(sorted(changed)),
+                replaced_functions=tuple(sorted(replaced)),
                 depends_on_prefill=any(segment.is_unwritten for segment in segments),
-                stray_writes=tuple(
-                    dict.fromkeys(text for each in segments for text in each.stray_writes)
-                ),
+                stray_writes=tuple(stray_writes),
             )
             check = make_check_of(self.sides[side], workload, "contiguous", computed, finding)
             self.timings.checked_outputs += 1
@@ -294,29 +278,25 @@ def measure(
     limits: Limits,
     pending: Pending | None = None,
 ) -> Waiting[Timings]:
-    """Time the sides, alternating, until nothing is pending, or rounds or time are over. `pending`: what is
-    still to be timed; None: everything, in every round. Extra rounds follow, even beyond the limit, for
-    sides whose verified calls were all far slower: they are proof, and no samples. Raises LoopError if a
-    side crashes, hangs or refuses."""
+    """Time the sides, alternating, until nothing is pending, or rounds or time are over. `pending`:
+    what is still to be timed; None: everything, in every round. Extra rounds follow, even beyond
+    the limit, for sides whose verified calls were all far slower: they are proof, and no samples.
+    Raises LoopError if a side crashes, hangs or refuses."""
     schedule = Schedule(bench, sides, workloads, limits)
     timings, rounds_per_set = schedule.timings, schedule.rounds_per_set
     all_sides = {w.name: [side.name for side in sides if is_supported(side, w)] for w in workloads}
     pending_sides = partial(pending, timings) if pending else lambda: all_sides
 
     def unproven_sides() -> Mapping[str, Sequence[str]]:
-        """By workload: the sides whose verified calls were all far slower; wrong ones need no proof."""
-        wrong_calls, unproven = (
-            {(side, check.workload.name) for side, check in timings.wrong_outputs},
-            {},
-        )
+        """By workload: sides whose verified calls were all far slower; wrong ones need no proof."""
+        wrong = {(side, check.workload.name) for side, check in timings.wrong_outputs}
+        unproven = dict[str, list[str]]()
         for workload, names in all_sides.items():
-            right = [name for name in names if (name, workload) not in wrong_calls]
-            unproven[workload] = [
-                name for name in right if timings.unproven_times_s(name, workload)
-            ]
+            right = [name for name in names if (name, workload) not in wrong]
+            unproven[workload] = [n for n in right if timings.unproven_times_s(n, workload)]
         return unproven
 
-    # A GPU's driver makes contexts one by one: more sets at once start no sooner, and a verdict may need fewer.
+    # A GPU's driver makes contexts one by one: more sets start no sooner, and may not be needed.
     most_sets = SETS_AT_ONCE_GPU if rounds_per_set > 1 else max(1, PROCESSES_AT_ONCE // len(sides))
     for batch in batches(limits.rounds, most_sets, rounds_per_set):
         if not any(pending_sides().values()):
@@ -335,8 +315,8 @@ def measure(
 
 
 def batches(rounds: int, most_sets: int, rounds_per_set: int = 1) -> list[list[range]]:
-    """All rounds as ranges that share processes, two at least, grouped into batches that start together. A
-    batch has at most `most_sets` ranges; the first has fewer, to see how long they take."""
+    """All rounds as ranges that share processes, two at least, grouped into batches that start
+    together. A batch has at most `most_sets` ranges, the first fewer: it shows how long they take."""
     count = max(math.ceil(rounds / rounds_per_set), min(2, rounds))
     bounds = [rounds * index // count for index in range(count + 1)]
     sets = [range(first, end) for first, end in itertools.pairwise(bounds)]
@@ -352,19 +332,16 @@ class Schedule:
         self, bench: Bench, sides: Sequence[Side], workloads: Sequence[Workload], limits: Limits
     ) -> None:
         self.bench, self.sides, self.workloads, self.limits = bench, sides, workloads, limits
-        self.timings, self.shuffle, self.start_time = (
-            Timings(),
-            random.Random(limits.seed),
-            time.monotonic(),
-        )
+        self.timings, self.shuffle = Timings(), random.Random(limits.seed)
+        self.start_time = time.monotonic()
         self.rounds_per_set = ROUNDS_PER_SET_GPU if bench.device == "cuda" else ROUNDS_PER_SET_CPU
         """Most rounds that share a set of processes."""
         self.least_rounds, self.last_round_s = limits.least_rounds, 0.0
-        """Rounds timed even if time is over; seconds of the last round, or of two that shared processes."""
+        """Rounds timed even if time is over; seconds of the last round, or of two in one set."""
 
     def _is_round_required(self) -> bool:
-        """Whether another round is timed even if time is over: fewer than required were timed, or, where rounds
-        share processes, fewer than an interval needs."""
+        """Whether another round is timed even if time is over: fewer than required were timed, or,
+        where rounds share processes, fewer than an interval needs."""
         lacks_rounds = self.rounds_per_set > 1 and self.timings.rounds < MIN_VALUES
         is_within_grace = self._elapsed_s < GRACE_FACTOR * self.limits.limit_s
         return (lacks_rounds and is_within_grace) or self.timings.rounds < self.least_rounds
@@ -376,12 +353,13 @@ class Schedule:
     def time_sets(
         self, batch: Sequence[range], pending_sides: Callable[[], Mapping[str, Sequence[str]]]
     ) -> Waiting[bool]:
-        """Start the sets of a batch together, the costliest part, as many as will probably end in time; then time
-        one set by one. Returns whether it was the whole batch. `pending_sides`: the sides to time, by workload.
-        Processes end with their last round: each holds hundreds of megabytes of a GPU from its first call on."""
+        """Start the sets of a batch together, the costliest part, as many as will probably end in
+        time; then time one set by one. Returns whether it was the whole batch. `pending_sides`: the
+        sides to time, by workload. Processes end with their last round: each holds hundreds of
+        megabytes of a GPU from its first call on."""
         set_count = len(batch)
         while set_count and not self._is_round_required():
-            # Each counts as two rounds at most: a set of more rounds leaves some out if time is short.
+            # Each counts as two rounds at most: one of more leaves some out if time is short.
             rounds = sum(min(2, len(round_numbers)) for round_numbers in batch[:set_count])
             if self._elapsed_s * (1 + rounds / self.timings.rounds) <= self.limits.limit_s:
                 break
@@ -393,46 +371,34 @@ class Schedule:
             for round_numbers in batch[:set_count]:
                 # Random: the process that starts first gets other GPU memory than the rest.
                 shuffled = self.shuffle.sample(chosen, len(chosen))
-                sets.append(
-                    ProcessSet(self, shuffled, round_numbers, stack.enter_context(ExitStack()))
-                )
+                own_stack = stack.enter_context(ExitStack())
+                sets.append(ProcessSet(self, shuffled, round_numbers, own_stack))
+            start_limit_s = max(START_LIMIT_S, self.bench.first_call_s)
             for process_set in sets:
                 for name, worker in process_set.workers.items():
                     with blame_side(name, "loading"):
-                        yield from worker.receive(
-                            max(START_LIMIT_S, self.bench.first_call_s), f"starting {name}"
-                        )
+                        yield from worker.receive(start_limit_s, f"starting {name}")
                     worker.pause()  # Until its turn.
             for process_set in sets:
-                # A side that became pending since the set started, such as a null control, has no process in it.
-                rows = pending_sides().items()
-                pending = {
-                    workload: waiting
-                    for workload, waiting in rows
-                    if {*waiting} <= {*process_set.sides}
-                }
+                # A side that became pending since, such as a null control, has no process in it.
+                all_pending, present = pending_sides(), {*process_set.sides}
+                pending = {w: names for w, names in all_pending.items() if {*names} <= present}
                 fits = self._elapsed_s + self.last_round_s <= self.limits.limit_s
                 if any(pending.values()) and (fits or self._is_round_required()):
-                    least = (
-                        max(self.least_rounds, MIN_VALUES if self.rounds_per_set > 1 else 0)
-                        - timings.rounds
-                    )
+                    minimum = MIN_VALUES if self.rounds_per_set > 1 else 0
+                    least = max(self.least_rounds, minimum) - timings.rounds
                     # The first set leaves time for another.
                     time_share = 1.0 if timings.rounds else FIRST_SET_SHARE
-                    start_time, left_s = (
-                        time.monotonic(),
-                        max(0.0, self.limits.limit_s - self._elapsed_s),
-                    )
+                    start_time = time.monotonic()
+                    left_s = max(0.0, self.limits.limit_s - self._elapsed_s)
                     process_set.deadline = start_time + time_share * left_s
                     process_set.least_rounds = least if timings.rounds else math.ceil(least / 2)
                     workloads = [w for w in self.workloads if pending.get(w.name)]
                     rounds = yield from process_set.time_workloads(workloads, pending)
                     took_s = time.monotonic() - start_time
                     self.last_round_s = took_s * min(2, rounds) / rounds
-                    timings.rounds, timings.rounds_s = (
-                        timings.rounds + rounds,
-                        timings.rounds_s + took_s,
-                    )
+                    timings.rounds += rounds
+                    timings.rounds_s += took_s
                 # End all processes at the same time, because each takes a while.
                 kill_trees([worker.child.process.pid for worker in process_set.workers.values()])
                 process_set.stack.close()

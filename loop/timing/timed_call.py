@@ -45,8 +45,8 @@ SECRET = random.SystemRandom()  # Draws what is judged: a variant could predict 
 SAMPLE_S, SLEPT_SAMPLE_S = 250e-6, 2e-3
 """A sample has as many calls as fill this: an order costs 1 us, or some 50 if the judge sleeps."""
 PROBES, PROBE_SAMPLES = 3, 3
-"""Draws of values that test for cached results, and samples on each: fresh values, the same again, and
-all but the same. An odd number, so that an effect on every other call shows in both."""
+"""Draws of values that test for cached results, and samples on each: fresh values, the same again,
+and all but the same. An odd number, so that an effect on every other call shows in both."""
 GLIMPSED_BYTES, COMPARED_BYTES = 16, 4096
 """Bytes of an output that are read when its call reports "done", and to tell two outputs apart."""
 RETURN_ONE_IN = (
@@ -58,8 +58,8 @@ SETTLING_S = (
 
 
 def plan_replays(call_s: float, sample_s: float, most_calls: int) -> tuple[int, int]:
-    """Calls in a CUDA graph, and its replays in a sample, to fill `sample_s` with calls of `call_s`. The
-    graph has `most_calls` at most."""
+    """Calls in a CUDA graph, and its replays in a sample, to fill `sample_s` with calls of
+    `call_s`. The graph has `most_calls` at most."""
     calls = next(
         (count for count in GRAPH_CALLS if count * call_s <= sample_s and count <= most_calls), 1
     )
@@ -95,9 +95,9 @@ Windows = list[tuple[int, ...]]
 
 
 class InputWindows:
-    """Draws where a call's inputs start in shared memory, which holds more values than one call needs. So
-    each call reads other values without a copy. If the target's own generator made the inputs, memory holds
-    several of its draws, and a call reads all inputs from one draw."""
+    """Draws where a call's inputs start in shared memory, which holds more values than one call
+    needs. So each call reads other values without a copy. If the target's own generator made the
+    inputs, memory holds several of its draws, and a call reads all inputs from one draw."""
 
     def __init__(self, call: Call, device: Device, rng: random.Random) -> None:
         self.call, self.rng = call, rng
@@ -130,15 +130,15 @@ class InputWindows:
         return tuple(offsets[number] if len(offsets) > number else 0 for offsets in self.offsets)
 
     def fix_draw(self, number: int | None) -> None:
-        """From now on, let all calls read draw `number` of a generator (modulo the draws); None: any draw. Does
-        nothing if values hardly repeat anyway."""
+        """From now on, let all calls read draw `number` of a generator (modulo the draws); None:
+        any draw. Does nothing if values hardly repeat anyway."""
         is_fixed = number is not None and self.has_few_draws
         self._fixed_draw = (number or 0) % self.call.input_sets if is_fixed else None
 
     def rotations(self, window: Sequence[int] | None) -> list[int]:
-        """Elements to rotate each input by, so that `window` holds the values of known answer. None:
-        random, from the same distribution, so a variant sees no difference. Rotations go by elements,
-        windows by steps, so values seldom repeat. A generator's draws move as a whole."""
+        """Elements to rotate each input by, so that `window` holds the values of known answer.
+        None: random, from the same distribution, so a variant sees no difference. Rotations go by
+        elements, windows by steps, so values seldom repeat. A generator's draws move as a whole."""
         if self.call.structure and window is None:
             any_draw = self.rng.randrange(self.call.input_sets)
             return list(
@@ -292,8 +292,8 @@ class TimedCall:
             is_late = spent_s >= MOST_DISTURBED * seconds or preparing_s >= MOST_PREPARING * seconds
 
     def _prepare_sample(self, calls: int, judged_call: int | None = None) -> Waiting[float]:
-        """Prepare calls on fresh values; its seconds. `judged_call`: number of the call that gets the
-        values of known answer; None: no call does."""
+        """Prepare calls on fresh values; its seconds. `judged_call`: number of the call that gets
+        the values of known answer; None: no call does."""
         windows = self._windows(calls)
         judged_window = None if judged_call is None else windows[judged_call]
         return (
@@ -301,10 +301,10 @@ class TimedCall:
         )
 
     def _time_calls(self, waits: DelayReader, calls: int) -> Waiting[tuple[float, float | None]]:
-        """Order this many prepared calls; seconds by the judge's clock, and seconds of waiting. The wait for a
-        core is None if the system does not report it, and 0 if the worker's own threads crowd its cores. The cost
-        of the order itself is subtracted, but at most nine tenths. Keeps some bytes of the last output
-        (`_output_when_done`)."""
+        """Order this many prepared calls; seconds by the judge's clock, and seconds of waiting. The
+        wait for a core is None if the system does not report it, and 0 if the worker's own threads
+        crowd its cores. The cost of the order itself is subtracted, but at most nine tenths. Keeps
+        some bytes of the last output (`_output_when_done`)."""
         self.arena.control_words[arena.CALL_COUNT] = self._passes() if self.is_on_gpu else calls
         waits_at_start = waits.read()
         self.arena.restore_elements()  # See `_prepare_calls`.
@@ -320,9 +320,9 @@ class TimedCall:
         return max(sample_s - self.empty_order_s, sample_s / 10), waited_s
 
     def _detect_shared_buffer(self, waits: DelayReader, calls: int) -> Waiting[None]:
-        """Check once whether the variant returns the same buffer for every call of a sample. If so, a
-        sample becomes one call, since later calls overwrite earlier results. The test: calls on other
-        inputs return the first call's bytes; another sample returns others."""
+        """Check once whether the variant returns the same buffer for every call of a sample. If so,
+        a sample becomes one call, since later calls overwrite earlier results. The test: calls on
+        other inputs return the first call's bytes; another sample returns others."""
         if self.returns_same_buffer is not None or not self.copies_results or calls == 1:
             return
         first_results = []
@@ -422,8 +422,8 @@ class TimedCall:
     def _calls_in_sample(
         self, call_s: float, *, is_single: bool = False, gpu_sample_s: float = GPU_SAMPLE_S
     ) -> int:
-        """Calls in a sample, if one takes `call_s` seconds: as many as the clock needs. Sets the replays of
-        a graph, too. `is_single`: the values allow one call only."""
+        """Calls in a sample, if one takes `call_s` seconds: as many as the clock needs. Sets the
+        replays of a graph, too. `is_single`: the values allow one call only."""
         most_calls = len(self.arena.output_offsets)
         if (
             is_single or self.returns_same_buffer or self.call.updated_inputs
@@ -454,9 +454,9 @@ class TimedCall:
                     call_s, is_single=is_single, gpu_sample_s=GPU_PROBED_S
                 )
                 self._replays = 1  # A second pass would see known values.
-                # A draw's values are new in the first sample and repeated in the second. A CPU that learned the
-                # branches is faster on the old values, and on the third sample's, which differ in the last bit: no
-                # cache of results has seen these.
+                # A draw's values are new in the first sample and repeated in the second. A CPU that
+                # learned the branches is faster on the old values, and on the third sample's, which
+                # differ in the last bit: no cache of results has seen these.
                 can_alter = not self.is_on_gpu and any(
                     is_floating(tensor.dtype) for tensor in self.call.inputs
                 )

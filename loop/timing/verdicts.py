@@ -1,8 +1,8 @@
 """From a measurement, or the log ratios of blocks, to the word of a verdict. Pure.
 
-Against the baseline, a few rounds give an interval, and the interval gives the word (`by_interval`). Two of our
-own binaries are timed block by block until the evidence suffices (`by_evidence`). A timing that cannot be
-trusted has no speed (`invalid_verdict`, for `doubts`).
+Against the baseline, a few rounds give an interval, and the interval gives the word
+(`by_interval`). Two of our own binaries are timed block by block until the evidence suffices
+(`by_evidence`). A timing that cannot be trusted has no speed (`invalid_verdict`, for `doubts`).
 
 **The sequential rule.** A value is the log ratio of a block, log(reference time / candidate time): above 0 the
 candidate is faster. The evidence is an e-value, the Bayes factor of a one-sided t test whose prior on sigma is
@@ -18,19 +18,19 @@ statistic, and let the effect mean/sigma be normal with variance g. Then, with w
 
 In r nothing divides by a spread that may be zero. e stays below 2 (1 + n g)^((n-1)/2) for any t.
 
-**Outliers.** A value further than three robust deviations from the median of all blocks is clipped to that
-distance (`stats.winsorise`), so one bad block in five moves the mean little. If more than three blocks in ten
-lie beyond, nothing is clipped. The clip touches 3 in 1,000 normal values, so the bound on e nearly holds. For
-heavy tails, one block in five disturbed, and autocorrelation it is simulated, not proven, with a look after
-every block (`tests/bench/VERDICT.md`). Disturbances must hit both sides alike, so the side that starts is
-random.
+**Outliers.** A value further than three robust deviations from the median of all blocks is clipped
+to that distance (`stats.winsorise`), so one bad block in five moves the mean little. If more than
+three blocks in ten lie beyond, nothing is clipped. The clip touches 3 in 1,000 normal values, so
+the bound on e nearly holds. For heavy tails, one block in five disturbed, and autocorrelation it is
+simulated, not proven, with a look after every block (`tests/bench/VERDICT.md`). Disturbances must
+hit both sides alike, so the side that starts is random.
 
-**Shared processes.** Blocks of the same processes share an offset that more blocks do not average out. Three
-standard deviations of it widen the margin, which misses 1 in 1,000 cases.
+**Shared processes.** Blocks of the same processes share an offset that more blocks do not average
+out. Three standard deviations of it widen the margin, which misses 1 in 1,000 cases.
 
-Sources: Rouder et al. 2009, "Bayesian t tests for accepting and rejecting the null hypothesis" (B); Gronau, Ly
-and Wagenmakers 2020, "Informed Bayesian t-tests" (one side); Hendriksen, de Heide and Grünwald 2021, "Optional
-stopping with Bayes factors" (right-Haar priors: stop whenever you like).
+Sources: Rouder et al. 2009, "Bayesian t tests for accepting and rejecting the null hypothesis" (B);
+Gronau, Ly and Wagenmakers 2020, "Informed Bayesian t-tests" (one side); Hendriksen, de Heide and
+Grünwald 2021, "Optional stopping with Bayes factors" (right-Haar priors: stop whenever you like).
 """
 
 import itertools
@@ -51,9 +51,9 @@ from loop.timing.samples import MIN_ROUNDS, Pair, Timings, log_ratios
 
 
 def confidence(comparisons: int) -> float:
-    """Confidence of each interval, so that one session in 100 has a false verdict (Bonferroni). A verdict
-    can be false at one end of its interval only. So each of `comparisons` may miss at either end in 1 /
-    (100 comparisons) of all cases; a single one in 1 of 200."""
+    """Confidence of each interval, so that one session in 100 has a false verdict (Bonferroni). A
+    verdict can be false at one end of its interval only. So each of `comparisons` may miss at
+    either end in 1 / (100 comparisons) of all cases; a single one in 1 of 200."""
     return max(CONFIDENCE, 1 - 2 * (1 - CONFIDENCE) / comparisons)
 
 
@@ -117,8 +117,8 @@ def measure_pair(
 
 
 def noise_between_rounds(log_ratios_by_workload: Iterable[Sequence[float]]) -> float | None:
-    """Median over workloads of the standard deviation of the rounds' log ratios, outliers clipped. None if
-    no workload has two rounds."""
+    """Median over workloads of the standard deviation of the rounds' log ratios, outliers clipped.
+    None if no workload has two rounds."""
     deviations = [
         stdev(winsorise(ratios).values) for ratios in log_ratios_by_workload if len(ratios) > 1
     ]
@@ -139,9 +139,9 @@ Word = Literal["faster", "slower", "same", "inconclusive"]
 
 
 def by_interval(measurement: Measurement) -> SpeedVerdict:
-    """`faster` and `slower` need the whole interval beyond the margin, `same` all of it near 1; all else, and a
-    GPU that slowed one side, is `inconclusive`. The number of rounds is fixed beforehand or limited by time;
-    results so far never change it."""
+    """`faster` and `slower` need the whole interval beyond the margin, `same` all of it near 1; all
+    else, and a GPU that slowed one side, is `inconclusive`. The number of rounds is fixed
+    beforehand or limited by time; results so far never change it."""
     rounds, (low, high) = measurement.rounds, measurement.interval
     word: Word = "inconclusive"
     if measurement.held_back:  # A sentence: the GPU slowed one side.
@@ -215,8 +215,8 @@ class Decision:
     reason: str
     log_ratios: Sequence[float]  # One for each block that counts.
     against_faster: float
-    """Evidence that a campaign's candidate is not faster by more than the margin; 0 after fewer than
-    FUTILE_BLOCKS, and outside a campaign."""
+    """Evidence that a campaign's candidate is not faster by more than the margin; 0 after fewer
+    than FUTILE_BLOCKS, and outside a campaign."""
 
 
 def needed_evidence(workloads: int, candidate_number: int = 0) -> float:
@@ -255,10 +255,10 @@ def by_evidence(
     candidate_number: int = 0,
     same_within: float = SAME_MARGIN,
 ) -> Decision:
-    """The verdict that the blocks' log ratios support; `inconclusive`: another block may decide. `workloads`:
-    how many are compared; `extra_margin`: widens the margin; `candidate_number`: see `needed_evidence`;
-    `same_within`: greatest difference that is `same` (beyond SAME_MARGIN only if it is unlikely to exceed
-    MARGIN)."""
+    """The verdict that the blocks' log ratios support; `inconclusive`: another block may decide.
+    `workloads`: how many are compared; `extra_margin`: widens the margin; `candidate_number`: see
+    `needed_evidence`; `same_within`: greatest difference that is `same` (beyond SAME_MARGIN only if
+    it is unlikely to exceed MARGIN)."""
     blocks, needed_for_slower = len(log_ratios), needed_evidence(workloads)
     needed_for_faster = needed_evidence(workloads, candidate_number)
     values, margin = winsorise(log_ratios).values, math.log1p(MARGIN) + extra_margin
