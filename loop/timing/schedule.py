@@ -37,7 +37,7 @@ FIRST_SET_SHARE = 0.45  # Share of the time left for the first set of processes:
 PROCESSES_AT_ONCE = max(8, min(16, cores()))
 FIRST_BATCH = 3
 SETS_AT_ONCE_GPU = 2
-PROOF_ROUNDS = 4  # Extra rounds for a side without a fast verified call, by chance or on purpose.
+PROOF_ROUNDS = 4  # Extra rounds for a side without a fast verified call; it may be chance.
 ROUNDS_PER_SET_CPU, ROUNDS_PER_SET_GPU = 1, 5
 """Rounds that share processes: on an H200 they start one by one, in 0.2 s; torch takes 3 s."""
 GRACE_FACTOR = 3.0
@@ -238,8 +238,8 @@ class ProcessSet:
         )
 
     def _judge_outputs(self) -> Waiting[None]:
-        """Check the output of each judged segment against the reference, note wrong ones in `timings`,
-        and empty `evidence`. What others of the same side and workload show counts, too."""
+        """Check the output of each judged segment against the reference, note wrong ones in
+        `timings`, and empty `evidence`. Other segments of the side and workload count, too."""
         for side, workload, call, samples in self.evidence:
             if samples.output is None:
                 continue
@@ -316,7 +316,7 @@ def measure(
 
 def batches(rounds: int, most_sets: int, rounds_per_set: int = 1) -> list[list[range]]:
     """All rounds as ranges that share processes, two at least, grouped into batches that start
-    together. A batch has at most `most_sets` ranges, the first fewer: it shows how long they take."""
+    together. A batch has at most `most_sets` ranges, the first fewer: it shows what they take."""
     count = max(math.ceil(rounds / rounds_per_set), min(2, rounds))
     bounds = [rounds * index // count for index in range(count + 1)]
     sets = [range(first, end) for first, end in itertools.pairwise(bounds)]

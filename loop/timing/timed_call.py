@@ -30,14 +30,15 @@ GPU_SAMPLE_S, GPU_PROBED_S = 0.5e-3, 0.1e-3
 GRAPH_CALLS, MOST_REPLAYS = (200, 100, 50, 20, 10, 5, 2), 10
 """Calls in a CUDA graph (the most that fit a sample), and most replays of it in a sample."""
 LAUNCH_S, NODE_LAUNCH_S = 5e-6, 2e-6
-"""Seconds to launch a graph, and at most for each of its nodes: kernels, copies and fills (on an H200: 1.1 us).
-All replays are launched before the device's clock starts. Without this, clocks of calls of 3 us seemed changed."""
+"""Seconds to launch a graph, and at most for each of its nodes: kernels, copies and fills (on an
+H200: 1.1 us). Without this allowance, clocks of calls of 3 us seemed changed."""
 WARM_UP_S, GPU_WARM_UP_S = 0.5e-3, 1e-3
-"""A warm-up lasts this long. On idle cores only the first sample of 16 was longer: by 0.1 to 0.4 %."""
+"""Length of a warm-up. On idle cores only the first sample of 16 was longer: by 0.1 to 0.4 %."""
 WARM_UP_CALLS, WARM_UP_MOST_S = 5, 0.1
 """Undisturbed calls that a process's first warm-up needs; longest warm-up in seconds."""
 MIN_SAMPLES, MAX_SAMPLES = 3, 1000
-SLOW_CALL_S = 0.25  # A slower call is timed once a segment, and not tested for cached results: no values repeat.
+SLOW_CALL_S = 0.25
+"""A slower call is timed once a segment, and not tested for cached results: no values repeat."""
 WARM_UP_PREPARING_S = 0.2  # A warm-up on a CPU ends after this much time for preparing calls.
 MOST_PREPARING = 100  # A segment ends when preparing calls took this many times its length.
 MOST_DISTURBED = 10  # A segment may take this many times its length to get enough clean samples.
@@ -46,24 +47,27 @@ SAMPLE_S, SLEPT_SAMPLE_S = 250e-6, 2e-3
 """A sample has as many calls as fill this: an order costs 1 us, or some 50 if the judge sleeps."""
 PROBES, PROBE_SAMPLES = 3, 3
 """Draws of values that test for cached results, and samples on each: fresh values, the same again,
-and all but the same. An odd number, so that an effect on every other call shows in both."""
+all but the same. An odd number, so that an effect on every other call shows in both."""
 GLIMPSED_BYTES, COMPARED_BYTES = 16, 4096
 """Bytes of an output that are read when its call reports "done", and to tell two outputs apart."""
-RETURN_ONE_IN = (
-    4  # One in this many results of a GPU's calls is copied to the host, besides the verified one.
-)
-SETTLING_S = (
-    20e-6  # Jitter of a GPU's copy of results between samples: not counted as work of a call.
-)
+RETURN_ONE_IN = 4  # One in this many GPU results is copied to the host, besides the verified one.
+SETTLING_S = 20e-6  # Jitter of a GPU's copy of results between samples: no work of a call.
 
 
 def plan_replays(call_s: float, sample_s: float, most_calls: int) -> tuple[int, int]:
-    """Calls in a CUDA graph, and its replays in a sample, to fill `sample_s` with calls of
-    `call_s`. The graph has `most_calls` at most."""
-    calls = next(
-        (count for count in GRAPH_CALLS if count * call_s <= sample_s and count <= most_calls), 1
-    )
+    """Calls in a CUDA graph, `most_calls` at most, and its replays in a sample, to fill `sample_s`
+    with calls of `call_s`."""
+    fitting = (n for n in GRAPH_CALLS if n * call_s <= sample_s and n <= most_calls)
+    calls = next(fitting, 1)
     return calls, max(1, min(math.ceil(sample_s / (calls * call_s)), MOST_REPLAYS))
+
+
+def launch_allowance_s(graph_nodes: int, passes: int, device_s: float) -> float:
+    """Most seconds that a launch of `passes` replays takes: all are launched before the device's
+    clock starts. `graph_nodes`: of one replay, as the worker says; it may lie, but each node takes
+    a microsecond of the replays' `device_s` at least."""
+    nodes = min(passes * graph_nodes, device_s / 1e-6)
+    return LAUNCH_S * passes + NODE_LAUNCH_S * nodes
 
 
 @dataclass
@@ -96,7 +100,7 @@ Windows = list[tuple[int, ...]]
 
 class InputWindows:
     """Draws where a call's inputs start in shared memory, which holds more values than one call
-    needs. So each call reads other values without a copy. If the target's own generator made the
+    needs: each call reads other values without a copy. If the target's own generator made the
     inputs, memory holds several of its draws, and a call reads all inputs from one draw."""
 
     def __init__(self, call: Call, device: Device, rng: random.Random) -> None:
@@ -108,16 +112,14 @@ class InputWindows:
                 step = max(1, (tensor.elements + tensor.extra_elements) // call.input_sets)
             self.offsets.append(range(0, tensor.extra_elements + 1, step))
         self.has_few_draws = bool(call.structure) and device == "cpu"
-        """Whether values repeat because a generator gives few draws. A GPU's graph fixes windows."""
+        """Whether values repeat: a generator gives few draws. A GPU's graph fixes windows."""
         self._fixed_draw: int | None = None
         """The draw that all calls get for now, at one address; None: any."""
 
     def windows(self, calls: int) -> Windows:
-        """For each of this many calls, where each of its inputs starts: drawn at random, so that no two calls need
-        read the same values. If the target's generator made the values, all inputs of a call are of one draw."""
-        if (
-            self._fixed_draw is not None
-        ):  # All calls read the first place; `rotations` moves that draw there.
+        """For each of this many calls, where each of its inputs starts: at random, so that no two
+        calls need read the same values. All inputs of a call are of one draw of a generator."""
+        if self._fixed_draw is not None:  # All read the first place; `rotations` moves it there.
             return [self._window_of_draw(0)] * calls
         if self.call.structure:
             draws = self.rng.choices(range(self.call.input_sets), k=calls)
@@ -130,20 +132,19 @@ class InputWindows:
         return tuple(offsets[number] if len(offsets) > number else 0 for offsets in self.offsets)
 
     def fix_draw(self, number: int | None) -> None:
-        """From now on, let all calls read draw `number` of a generator (modulo the draws); None:
-        any draw. Does nothing if values hardly repeat anyway."""
+        """Let all calls read draw `number` of a generator (modulo the draws) from now on; None: any
+        draw. Does nothing if values hardly repeat anyway."""
         is_fixed = number is not None and self.has_few_draws
         self._fixed_draw = (number or 0) % self.call.input_sets if is_fixed else None
 
     def rotations(self, window: Sequence[int] | None) -> list[int]:
         """Elements to rotate each input by, so that `window` holds the values of known answer.
         None: random, from the same distribution, so a variant sees no difference. Rotations go by
-        elements, windows by steps, so values seldom repeat. A generator's draws move as a whole."""
+        elements, windows by steps: values seldom repeat. A generator's draws move as a whole."""
         if self.call.structure and window is None:
-            any_draw = self.rng.randrange(self.call.input_sets)
-            return list(
-                self._window_of_draw(any_draw if self._fixed_draw is None else self._fixed_draw)
-            )
+            draw = self.rng.randrange(self.call.input_sets)
+            draw = draw if self._fixed_draw is None else self._fixed_draw
+            return list(self._window_of_draw(draw))
         rotations = []
         for number, tensor in enumerate(self.call.inputs):
             size = tensor.elements + tensor.extra_elements
@@ -167,11 +168,11 @@ class TimedCall:
         empty_order_s: float,
         most_calls: int,
     ) -> None:
-        """`doubled_values`: each input's values twice in a row. `empty_order_s`: seconds of an order
-        without calls. `most_calls`: calls that a sample may have; each needs memory for its output."""
+        """`doubled_values`: each input's values twice. `empty_order_s`: seconds of an order without
+        calls. `most_calls`: calls that a sample may have; each needs memory for its output."""
         self.worker, self.call, self.empty_order_s = worker, call, empty_order_s
         self.arena = worker.arena
-        """Memory that judge and worker share: words for orders, inputs, one output for each call."""
+        """Memory that judge and worker share: words for orders, inputs, an output for each call."""
         self.arena.lay_out(call, doubled_values, most_calls)
         self.rng = random.Random()
         """Picks input values fast; what is judged must not depend on it (see `SECRET`)."""
@@ -191,10 +192,10 @@ class TimedCall:
         self._graph_windows: dict[int, Windows] = {}
         """Calls in a graph to their windows, which the graph fixes."""
         self._replays, self._call_s = 1, 0.0
-        """Replays of a graph in a sample; seconds of one call, by warm-up or slow staging (0: unknown)."""
+        """Replays of a graph in a sample; seconds of a call, as last seen (0: unknown)."""
         self._prepared_calls, self._staging_start = 0, 0.0
         self.crowding_threads = 0
-        """Most threads of the worker that were busy in one sample, if these are more than its cores."""
+        """Most threads of the worker that were busy in a sample, if more than its cores; else 0."""
 
     def begin_staging(self) -> None:
         """Have the worker map the call's memory, and make the call once, on values not judged."""
@@ -206,9 +207,9 @@ class TimedCall:
         self.worker.send(StageCall(call, len(self.arena.output_offsets), window))
 
     def finish_staging(self, limit_s: float, note: str, *, is_alone: bool) -> Waiting[None]:
-        """Wait until the worker has done what `begin_staging` asked; `note`: for the screen. `is_alone`:
-        nothing else was staged meanwhile. Then a slow first call counts as the call's own time, and the
-        warm-up is left out; not where the worker copies results (`copies_results`)."""
+        """Wait until the worker has done what `begin_staging` asked; `note`: for the screen.
+        `is_alone`: nothing else was staged meanwhile. Then a slow first call counts as the call's
+        own time, and warm-ups are left out; not where the worker copies results."""
         yield from self.worker.receive(limit_s, note)
         took_s = time.monotonic() - self._staging_start
         if is_alone and took_s > 2 * SLOW_CALL_S and not self.copies_results:
@@ -216,9 +217,9 @@ class TimedCall:
         self.orders = Orders(self.worker, limit_s, note)
 
     def take_segment(self, *, is_judged: bool) -> Waiting[SegmentSamples]:
-        """The samples of one segment: three at least, one at least of a slow call. If `is_judged`, one random
-        sample holds the call whose answer is known. So a variant cannot rely on early or late calls, and a process
-        never meets the same values twice. Of a program the last output is judged, in every segment."""
+        """The samples of one segment: at least three, or one of a slow call. If `is_judged`, a
+        random one holds the call whose answer is known: no variant can rely on early or late calls,
+        and a process never meets values twice. Of a program each last output is judged."""
         samples, waits = SegmentSamples(), DelayReader(self.worker.child.process.pid)
         self.orders.enter()
         try:
@@ -230,14 +231,12 @@ class TimedCall:
                         own_s = self.arena.control_words[arena.WORKER_NS] / 1e9
                         samples.seconds.append(own_s or run_s)
                         samples.is_self_timed |= own_s > 0
-                    yield from self.orders.give_order(
-                        arena.COPY_RESULTS
-                    )  # To shared memory, by the worker.
+                    # To shared memory, by the worker.
+                    yield from self.orders.give_order(arena.COPY_RESULTS)
                     samples.output = self.arena.read_output(0)
                 else:
-                    call_s = yield from self._warm_up(
-                        waits, GPU_WARM_UP_S if self.is_on_gpu else WARM_UP_S
-                    )
+                    warm_up_s = GPU_WARM_UP_S if self.is_on_gpu else WARM_UP_S
+                    call_s = yield from self._warm_up(waits, warm_up_s)
                     yield from self._detect_shared_buffer(waits, self._calls_in_sample(call_s))
                     samples.calls = self._calls_in_sample(call_s)
                     yield from self._take_samples(samples, waits, call_s, is_judged=is_judged)
@@ -249,9 +248,9 @@ class TimedCall:
     def _take_samples(
         self, samples: SegmentSamples, waits: DelayReader, call_s: float, *, is_judged: bool
     ) -> Waiting[None]:
-        """Take samples until undisturbed ones fill a segment, and one is judged if `is_judged`. The judged one is
-        drawn among the samples that a quiet machine needs. A *late* segment took far longer than planned: it
-        takes no more samples than it must, and judges one soon. `call_s`: expected seconds of a call."""
+        """Take samples until undisturbed ones fill a segment, and one is judged if `is_judged`: one
+        of those that a quiet machine needs, drawn. A *late* segment took far longer than planned:
+        it takes no more samples than it must, and judges one soon. `call_s`: as expected."""
         seconds = GPU_SEGMENT_S if self.is_on_gpu else SEGMENT_S
         least_samples = 1 if call_s > SLOW_CALL_S else MIN_SAMPLES
         needed_samples = int(seconds / (samples.calls * self._replays * call_s))
@@ -272,17 +271,12 @@ class TimedCall:
             calls, counted_s = samples.calls * self._passes(), sample_s
             if self.is_on_gpu:  # By the device's clock, if that is shorter.
                 device_s = self.arena.control_words[arena.WORKER_NS] / 1e9
-                # A worker may lie about the nodes of its graph, but each takes a microsecond at least.
-                nodes = min(
-                    self._passes() * self.arena.control_words[arena.GRAPH_NODES], device_s / 1e-6
-                )
-                launch_s = LAUNCH_S * self._passes() + NODE_LAUNCH_S * nodes
+                nodes = self.arena.control_words[arena.GRAPH_NODES]
+                launch_s = launch_allowance_s(nodes, self._passes(), device_s)
                 if not is_disturbed(sample_s, waited_s):
                     # Our clock without the launch, to check the device's later.
                     samples.clock_pairs.append((max(sample_s - launch_s, device_s), device_s))
-                counted_s = (
-                    min(device_s, sample_s) or sample_s
-                )  # The device's clock may give 0: no time.
+                counted_s = min(device_s, sample_s) or sample_s  # It may give 0: no time.
             samples.seconds.append(counted_s / calls)
             samples.waited_s += [] if waited_s is None else [waited_s / calls]
             # Without a copy by the worker, a GPU's results are brought for the judged call only.
@@ -296,15 +290,13 @@ class TimedCall:
         the values of known answer; None: no call does."""
         windows = self._windows(calls)
         judged_window = None if judged_call is None else windows[judged_call]
-        return (
-            yield from self._prepare_calls(windows, self.input_windows.rotations(judged_window))
-        )
+        rotations = self.input_windows.rotations(judged_window)
+        return (yield from self._prepare_calls(windows, rotations))
 
     def _time_calls(self, waits: DelayReader, calls: int) -> Waiting[tuple[float, float | None]]:
-        """Order this many prepared calls; seconds by the judge's clock, and seconds of waiting. The
-        wait for a core is None if the system does not report it, and 0 if the worker's own threads
-        crowd its cores. The cost of the order itself is subtracted, but at most nine tenths. Keeps
-        some bytes of the last output (`_output_when_done`)."""
+        """Order this many prepared calls; seconds by the judge's clock, and seconds of waiting for
+        a core: None if the system reports none, 0 if the worker's own threads crowd its cores. The
+        cost of the order is subtracted, at most nine tenths. Keeps bytes of the last output."""
         self.arena.control_words[arena.CALL_COUNT] = self._passes() if self.is_on_gpu else calls
         waits_at_start = waits.read()
         self.arena.restore_elements()  # See `_prepare_calls`.
@@ -342,18 +334,17 @@ class TimedCall:
         return self._replays if self.arena.control_words[arena.GRAPH_NODES] else 1
 
     def _return_results(self, samples: SegmentSamples, judged_call: int | None) -> Waiting[float]:
-        """Have the worker finish (order FINISH, on a GPU) and copy results to shared memory (COPY_RESULTS), if
-        the variant does not write them there; the seconds that this took. `judged_call`: the call to verify,
-        or None. Its output is read while the worker is stopped; changed inputs and late writes are noted
-        then. A GPU's results of judged calls, and some of the others, are copied to the host, too."""
+        """Have the worker finish (on a GPU) and copy results to shared memory, if the variant does
+        not write there; the seconds that this took. `judged_call`: the call to verify, or None. Its
+        output is read while the worker is stopped; changed inputs and late writes are noted then. A
+        GPU's judged results, and some others, are copied to the host, too."""
         calls, return_s = samples.calls, 0.0
         to_host = judged_call is not None or SECRET.randrange(RETURN_ONE_IN) == 0
         if self.is_on_gpu and to_host:
             self.arena.poison_outputs(calls)
         if self.copies_results:
-            return_s = yield from self.orders.give_order(
-                arena.FINISH if self.is_on_gpu else arena.COPY_RESULTS
-            )
+            order = arena.FINISH if self.is_on_gpu else arena.COPY_RESULTS
+            return_s = yield from self.orders.give_order(order)
             usual_s = self.empty_order_s + (SETTLING_S if self.is_on_gpu else 0.0)
             samples.return_s.append(max(0.0, return_s - usual_s) / calls)
         if self.is_on_gpu and to_host:  # Our own copy to the host: not charged.
@@ -364,32 +355,24 @@ class TimedCall:
         samples.output = self.arena.read_output(judged_call)
         samples.judged_index = len(samples.seconds) - 1
         samples.changed_inputs = self.arena.changed_inputs()
-        samples.is_unwritten = is_floating(
-            self.call.output.dtype
-        ) and self.arena.has_unwritten_output(calls)
-        positions = self._output_positions
-        if (
-            positions
-            and self.arena.read_output_bytes(calls - 1, positions) != self._output_when_done
-        ):
+        is_float = is_floating(self.call.output.dtype)
+        samples.is_unwritten = is_float and self.arena.has_unwritten_output(calls)
+        positions, when_done = self._output_positions, self._output_when_done
+        if positions and self.arena.read_output_bytes(calls - 1, positions) != when_done:
             samples.stray_writes.append("writes its output after it said that it was done")
         self.worker.resume()
         return return_s
 
     def _warm_up(self, waits: DelayReader, seconds: float) -> Waiting[float]:
-        """Make calls for this many seconds; returns seconds of one, the shortest undisturbed. Makes none if one
-        is known to be slow. On a CPU values are always fresh, so that caching does not help, and samples grow
-        meanwhile, because an order outweighs a single short call. A GPU has its own clock: at first, a few single
-        calls suffice, however short; later, it replays the graph that is prepared."""
+        """Make calls for this many seconds; returns seconds of one, the shortest undisturbed. Makes
+        none if one is known to be slow. On a CPU values are always fresh, so that caching does not
+        help, and samples grow meanwhile, because an order outweighs one short call. A GPU has its
+        own clock: at first, a few single calls suffice; later, it replays the prepared graph."""
         if self._call_s > SLOW_CALL_S:
             return self._call_s
         is_first, self._replays = not self._call_s, 1
-        is_prepared = (
-            self.is_on_gpu
-            and not is_first
-            and not self.call.updated_inputs
-            and self._prepared_calls > 0
-        )
+        can_replay = self.is_on_gpu and not is_first and not self.call.updated_inputs
+        is_prepared = can_replay and self._prepared_calls > 0
         calls, least_undisturbed = 1, WARM_UP_CALLS
         if not is_first:
             calls = self._prepared_calls if is_prepared else self._calls_in_sample(self._call_s)
@@ -414,33 +397,32 @@ class TimedCall:
             most_s = WARM_UP_MOST_S if undisturbed else 5 * WARM_UP_MOST_S
             is_clear = undisturbed >= least_undisturbed or spent_s >= most_s
             is_warm = (spent_s >= seconds and is_clear) or preparing_s > WARM_UP_PREPARING_S
-        self._call_s = max(
-            fastest_undisturbed_s if undisturbed else fastest_s, 1e-8
-        )  # A clock may give 0 s.
+        shortest_s = fastest_undisturbed_s if undisturbed else fastest_s
+        self._call_s = max(shortest_s, 1e-8)  # A clock may give 0 s.
         return self._call_s
 
     def _calls_in_sample(
-        self, call_s: float, *, is_single: bool = False, gpu_sample_s: float = GPU_SAMPLE_S
+        self, call_s: float, *, is_single: bool = False, gpu_span_s: float = GPU_SAMPLE_S
     ) -> int:
         """Calls in a sample, if one takes `call_s` seconds: as many as the clock needs. Sets the
         replays of a graph, too. `is_single`: the values allow one call only."""
         most_calls = len(self.arena.output_offsets)
-        if (
-            is_single or self.returns_same_buffer or self.call.updated_inputs
-        ):  # Updated inputs need a rewrite.
+        # Updated inputs need a rewrite.
+        if is_single or self.returns_same_buffer or self.call.updated_inputs:
             self._replays = 1
             return 1
         if self.is_on_gpu:
-            calls, self._replays = plan_replays(call_s, gpu_sample_s, most_calls)
+            calls, self._replays = plan_replays(call_s, gpu_span_s, most_calls)
             return calls
         sample_s = SLEPT_SAMPLE_S if self.worker.bells else SAMPLE_S  # Bells: no core to poll from.
         return max(1, min(math.ceil(sample_s / call_s), most_calls))
 
     def probe_memory(self) -> Waiting[MemoryProbe | None]:
-        """Fastest call on new values, and on repeated ones; None for a program or a slow call. A variant that
-        caches results is faster on values that it has seen. Only the values differ: both find inputs just written,
-        an output just poisoned and the same addresses. So a cold cache does not look like cached results. The
-        first draw is a warm-up. Draws in which a call waited for a core are left out, if there are others."""
+        """Fastest call on new values, and on repeated ones; None for a program or a slow call. A
+        variant that caches results is faster on values that it has seen. Only the values differ:
+        both find inputs just written, an output just poisoned and the same addresses, so that no
+        cold cache looks like cached results. The first draw is a warm-up. Draws in which a call
+        waited for a core are left out, if there are others."""
         if self.is_program:
             return None
         waits, probes = DelayReader(self.worker.child.process.pid), list[MemoryProbe]()
@@ -450,16 +432,13 @@ class TimedCall:
                 self.input_windows.fix_draw(0)
                 call_s = yield from self._warm_up(waits, WARM_UP_S / 2)
                 is_single = self.input_windows.has_few_draws
-                calls = self._calls_in_sample(
-                    call_s, is_single=is_single, gpu_sample_s=GPU_PROBED_S
-                )
+                calls = self._calls_in_sample(call_s, is_single=is_single, gpu_span_s=GPU_PROBED_S)
                 self._replays = 1  # A second pass would see known values.
                 # A draw's values are new in the first sample and repeated in the second. A CPU that
                 # learned the branches is faster on the old values, and on the third sample's, which
                 # differ in the last bit: no cache of results has seen these.
-                can_alter = not self.is_on_gpu and any(
-                    is_floating(tensor.dtype) for tensor in self.call.inputs
-                )
+                floats = [tensor for tensor in self.call.inputs if is_floating(tensor.dtype)]
+                can_alter = bool(floats) and not self.is_on_gpu
                 for number in range(0 if call_s > SLOW_CALL_S else 1 + PROBES):
                     self.input_windows.fix_draw(number)
                     windows, rotations = self._windows(calls), self.input_windows.rotations(None)
@@ -471,9 +450,7 @@ class TimedCall:
                         if not self.is_on_gpu and is_disturbed(sample_s, waited_s):
                             is_undisturbed = False
                         without_wait_s = sample_s - min(waited_s or 0.0, 0.99 * sample_s)
-                        times_s.append(
-                            self._device_s(without_wait_s) / calls
-                        )  # A GPU has its own clock.
+                        times_s.append(self._device_s(without_wait_s) / calls)
                     new_values_s = min(times_s[0], times_s[2]) if can_alter else times_s[0]
                     probes.append(MemoryProbe(new_values_s, times_s[1], is_undisturbed))
                 self.input_windows.fix_draw(None)
@@ -485,9 +462,8 @@ class TimedCall:
 
     def _device_s(self, sample_s: float) -> float:
         """Seconds of the latest sample by the device's clock; `sample_s` if there is none."""
-        return (
-            self.arena.control_words[arena.WORKER_NS] / 1e9 if self.is_on_gpu else 0.0
-        ) or sample_s
+        device_ns = self.arena.control_words[arena.WORKER_NS] if self.is_on_gpu else 0
+        return device_ns / 1e9 or sample_s
 
     def _windows(self, calls: int) -> Windows:
         """Offsets for this many calls; redrawn on a CPU, fixed for a graph."""
@@ -500,10 +476,10 @@ class TimedCall:
     def _prepare_calls(
         self, windows: Windows, rotations: Sequence[int], *, alters: bool = False
     ) -> Waiting[float]:
-        """Write inputs, rotated by so many elements, overwrite outputs (poison), have the worker prepare its
-        calls; its seconds. On a CPU one element of each call's inputs is withheld until the order, so none is
-        computed earlier. Until then it is NaN, which no result hides, or has the other sign, which looks innocent.
-        `alters`: each floating-point value differs in its last bit."""
+        """Write inputs, rotated by so many elements, overwrite outputs (poison), have the worker
+        prepare its calls; its seconds. On a CPU one element of each call's inputs is withheld until
+        the order, so that none is computed earlier: it is NaN, which no result hides, or has the
+        other sign, which looks innocent. `alters`: the last bit of each float differs."""
         words = self.arena.control_words
         for number, (pool, elements) in enumerate(zip(self.arena.pools, rotations, strict=True)):
             rotated_bytes = elements * ITEM_SIZES[pool.tensor.dtype]
@@ -519,21 +495,16 @@ class TimedCall:
         if not self.is_on_gpu:
             chance = self.rng.random
             # Not of integers: a wrong index could crash the worker.
-            candidates = [
-                (n, t)
-                for n, t in enumerate(self.call.inputs)
-                if t.elements and is_floating(t.dtype)
-            ]
+            numbered = enumerate(self.call.inputs)
+            candidates = [(n, t) for n, t in numbered if t.elements and is_floating(t.dtype)]
             for window in windows if candidates else ():
                 number, tensor = candidates[int(chance() * len(candidates))]
                 element = window[number] + int(chance() * tensor.elements)
                 sign_bit = 1 << 8 * ITEM_SIZES[tensor.dtype] - 1
-                self.arena.change_element(
-                    number, element, sign_bit if chance() < 0.5 else 0
-                )  # 0: NaN.
-            # Results that the worker copies arrive after "done", so they cannot be compared with it.
+                flipped_bits = sign_bit if chance() < 0.5 else 0  # 0: NaN.
+                self.arena.change_element(number, element, flipped_bits)
+            # Results that the worker copies arrive after "done": they cannot be compared with it.
             size = 0 if self.copies_results else self.arena.output_bytes
-            self._output_positions = (
-                [self.rng.randrange(size) for _ in range(GLIMPSED_BYTES)] if size else []
-            )
+            count = GLIMPSED_BYTES if size else 0
+            self._output_positions = [self.rng.randrange(size) for _ in range(count)]
         return (yield from self.orders.give_order(arena.PREPARE))
