@@ -22,10 +22,10 @@ EMPTY_SLACK, KERNEL_SLACK = 2.0, 1.25
 needs 0.521 to 0.524 us for an empty kernel in a graph, 0.99 us for the smallest real one."""
 LEAST_CALL_S = 2e-9  # Shortest call of a function that does nothing: ten cycles at 5 GHz.
 SPARSE_SLACK = 2.0  # A GPU's matrix units skip half of a structured sparse product.
-GPU_SLACK = 1.2  # For boards faster than their driver says. An H200 reaches 0.97 of its memory, 0.35 of its L2.
-L2_BYTES_PER_CYCLE = (
-    64  # Bytes from L2 to one multiprocessor per cycle (NVIDIA's tuning guides, sm_70 to sm_90).
-)
+GPU_SLACK = 1.2
+"""For boards faster than their driver says. An H200 reaches 0.97 of its memory, 0.35 of its L2."""
+L2_BYTES_PER_CYCLE = 64
+"""From L2 to one multiprocessor per cycle (NVIDIA's tuning guides, sm_70 to sm_90)."""
 
 RATE_COLUMN: dict[Dtype, int] = {"float16": 0, "bfloat16": 0, "float32": 1, "float64": 2}
 """Element type to its column in `OPERATIONS_PER_CYCLE`."""
@@ -60,12 +60,11 @@ def explain_below_empty_call(seconds: float, empty_s: float, way_text: str, slac
 
 
 def highest_flops_per_s(capability: str, gpu: DeviceFacts, dtype: Dtype) -> float | None:
-    """A rate of operations that no GPU of a compute capability, as in `9.0`, exceeds; None if it is unknown."""
+    """A rate of operations that no GPU of a compute capability (`9.0`) exceeds; None: unknown."""
     if capability not in OPERATIONS_PER_CYCLE or not gpu.sms or not gpu.clock_hz:
         return None
-    return (
-        OPERATIONS_PER_CYCLE[capability][RATE_COLUMN[dtype]] * gpu.sms * gpu.clock_hz * SPARSE_SLACK
-    )
+    operations_per_cycle = OPERATIONS_PER_CYCLE[capability][RATE_COLUMN[dtype]]
+    return operations_per_cycle * gpu.sms * gpu.clock_hz * SPARSE_SLACK
 
 
 def explain_beyond_gpu_memory(
@@ -92,8 +91,8 @@ def explain_impossible_speed(
     bench: Bench, measurement: Measurement, kind: VariantKind
 ) -> Waiting[str]:
     """Why a measured call cannot be so short; empty if it can. `kind`: of its variant. Compares it
-    with an empty call, which is timed again up to `FLOOR_TRIES` times before it objects (a program
-    has none), and on a GPU with its arithmetic and memory."""
+    with an empty call (a program has none), which is timed again up to `FLOOR_TRIES` times before
+    it objects, and on a GPU with its arithmetic and memory."""
     seconds, workload, target = measurement.candidate_us * 1e-6, measurement.workload, bench.target
     if kind != "command":  # Programs have no measured empty call.
         way: CallWay = "kernel" if bench.device == "cuda" else kind
@@ -115,11 +114,9 @@ def explain_impossible_speed(
             most_flops_per_s, source = stated_flops_per_s, bench.gpu.source
         counted_flops_per_s = measurement.flops_per_s or 0.0
         if most_flops_per_s and counted_flops_per_s > most_flops_per_s:
-            claim, limit = (
-                f"{counted_flops_per_s / 1e9:.0f} counted GFLOP/s",
-                f"{most_flops_per_s / 1e9:.0f}",
-            )
-            return f"faster than the device: {claim} where at most {limit} are possible ({source})"
+            claim = f"{counted_flops_per_s / 1e9:.0f} counted GFLOP/s"
+            limit = f"at most {most_flops_per_s / 1e9:.0f} are possible ({source})"
+            return f"faster than the device: {claim} where {limit}"
         moved_bytes, byte_source = evaluate_work(target.bytes, workload), "the manifest's `bytes`"
         if moved_bytes is None:
             sizes, byte_source = tensor_bytes(target, workload), "its output"
@@ -146,7 +143,8 @@ def find_doubts(
     Times empty calls again before it blames a clock or a speed."""
     clock_faults: dict[str, str] = {}
     if any(map(explain_wrong_clock, timings.clock_pairs.values())):
-        usual_lag_s = yield from bench.measure_gpu_lag_s()  # Measure this GPU's own lag before accusing a side.
+        # Measure this GPU's own lag before accusing a side.
+        usual_lag_s = yield from bench.measure_gpu_lag_s()
         is_shared = bool(describe_gpu_use(bench))
         for side, clock_pairs in timings.clock_pairs.items():
             clock_faults[side] = explain_wrong_clock(clock_pairs, usual_lag_s, is_shared=is_shared)
@@ -155,23 +153,17 @@ def find_doubts(
     verdicts = [*_doubts_of_sides(timings, against, kinds, clock_faults)]
     most_work_first = sorted(measured, key=lambda m: -count_operations(bench.target, m.workload))
     for measurement in most_work_first:
-        variant, workload, compared_with = (
-            measurement.variant,
-            measurement.workload.name,
-            measurement.against,
-        )
-        if reason := (yield from explain_impossible_speed(bench, measurement, kinds[variant])):
-            verdicts.append(invalid_verdict(variant, workload, compared_with, "impossible", reason))
+        place = measurement.variant, measurement.workload.name, measurement.against
+        speed = explain_impossible_speed(bench, measurement, kinds[measurement.variant])
+        if reason := (yield from speed):
+            verdicts.append(invalid_verdict(*place, "impossible", reason))
     for workload in dict.fromkeys(segment.workload for segment in timings.segments):
         segments = timings.segments_of(workload)
         for pair in pairs:
+            place = pair.candidate.name, workload, pair.against
             reason = samples.explain_gpu_slowdown(segments, *pair.side_names) or ""
             if reason and len(samples.log_ratios(segments, *pair.side_names)) < MIN_ROUNDS:
-                verdicts.append(
-                    invalid_verdict(
-                        pair.candidate.name, workload, pair.against, "held back", reason
-                    )
-                )
+                verdicts.append(invalid_verdict(*place, "held back", reason))
     first_doubts: dict[tuple[str, str], NoSpeedVerdict] = {}
     for verdict in verdicts:
         first_doubts.setdefault((verdict.variant, verdict.workload), verdict)
@@ -185,9 +177,8 @@ def _doubts_of_sides(
     `clock_faults`: side to what is wrong with its clock, or empty."""
     for side, check in timings.wrong_outputs:
         yield failure_verdict(side, check, against, f"while it was timed: {check.message}")
-    cache_reasons = {
-        call: explain_cached_results(probes) for call, probes in timings.memory_probes.items()
-    }
+    probes_by_call = timings.memory_probes.items()
+    cache_reasons = {call: explain_cached_results(probes) for call, probes in probes_by_call}
     for (side, workload), reason in cache_reasons.items():
         # If the baseline shows it too, the machine is the cause.
         is_machine = side != BASELINE and bool(cache_reasons.get((BASELINE, workload)))
@@ -207,7 +198,9 @@ def _doubts_of_sides(
             times_s = timings.unproven_times_s(side, workload)
             if times_s and not samples.warn_of_other_programs(others):
                 usual, verified = (f"{seconds * 1e6:.1f} us" for seconds in times_s)
-                reason = f"calls whose results were looked at took {verified} or more, the others {usual}"
+                reason = (
+                    f"calls whose results were looked at took {verified} or more, others {usual}"
+                )
                 reason = f"nothing shows that it computes while it is timed: {reason}"
                 yield invalid_verdict(side, workload, against, "foresees", reason)
 
@@ -219,12 +212,10 @@ def explain_cached_results(probes: Sequence[MemoryProbe]) -> str:
     if not probes:
         return ""
     undisturbed = [probe for probe in probes if probe.is_undisturbed]
-    by_gain = sorted(
-        undisturbed or probes, key=lambda p: p.new_values_s / max(p.repeated_values_s, 1e-9)
-    )
-    probe = by_gain[
-        (len(undisturbed) - 1) // 2 if undisturbed else 0
-    ]  # The median, else the smallest gain.
+    considered = undisturbed or probes
+    by_gain = sorted(considered, key=lambda p: p.new_values_s / max(p.repeated_values_s, 1e-9))
+    # The median, or the smallest gain if all were disturbed.
+    probe = by_gain[(len(undisturbed) - 1) // 2 if undisturbed else 0]
     new_s, repeated_s = probe.new_values_s, probe.repeated_values_s
     if new_s < CACHED_FACTOR * repeated_s or new_s - repeated_s < CACHED_LEAST_S:
         return ""
@@ -265,10 +256,6 @@ def explain_deferred_work(segments: Sequence[Segment]) -> str:
     call_s = median_low([median(segment.seconds) - segment.left_s for segment in timed])
     if deferred_s < DEFERRED_FACTOR * call_s or deferred_s < DEFERRED_LEAST_S:
         return ""
-    call, deferred = (
-        f"{call_s * 1e6:.1f} us until a call returned",
-        f"{deferred_s * 1e6:.1f} us more",
-    )
-    return (
-        f"it computes when its result is looked at: {call}, {deferred} until its result was there"
-    )
+    call = f"{call_s * 1e6:.1f} us until a call returned"
+    deferred = f"{deferred_s * 1e6:.1f} us more until its result was there"
+    return f"it computes when its result is looked at: {call}, {deferred}"

@@ -9,8 +9,8 @@ than it has cores, they wait for each other: such a sample counts.
 
 **The GPU.** A round does not count if the GPU slowed one side only: it throttled, or clocks differ.
 
-**Deferred work**, done only when a result is read, counts as work of the call
-(`charge_deferred_work`). """
+**Deferred work**, done only when a result is read, counts as the call's (`charge_deferred_work`).
+"""
 
 import itertools
 import math
@@ -39,9 +39,7 @@ FEWEST_SAMPLES = 3  # Undisturbed samples that a segment needs to count.
 MOST_CORE_LOG_RATIO = 0.1  # Most log difference between two sides in their share of core time.
 LEAST_CORE_SHARE = 0.1  # Smallest share of core time that a side needs for its round to count.
 WARN_SHARE = 0.1  # Share of disturbed samples above which a warning is given.
-MOST_CLOCK_DIFFERENCE = (
-    0.01  # Median SM clocks of the two sides may differ by this share of the higher clock.
-)
+MOST_CLOCK_DIFFERENCE = 0.01  # Share by which the median SM clocks of the two sides may differ.
 PROCESS_SD, PROCESS_PRIOR_SETS = 0.006, 3
 """Expected standard deviation of a ratio between sets of processes on a GPU, and its weight in
 measured sets. The driver gives each process different memory. On H200s, identical binaries differed
@@ -61,7 +59,7 @@ class Limits:
 
 
 class MemoryProbe(NamedTuple):
-    """Seconds of a call on new values, and on the same again; `is_undisturbed`: no wait for a core."""
+    """Seconds of a call on new values, and on the same again; whether none waited for a core."""
 
     new_values_s: float
     repeated_values_s: float
@@ -106,8 +104,8 @@ class Timings:
 
     def unproven_times_s(self, side: str, workload: str) -> tuple[float, float] | None:
         """Seconds of a usual call and of the fastest verified one, if all verified were far slower.
-        A correct result proves the time of its own call only, so nothing shows that the others
-        computed. None if a verified call was about as fast as they are, or if none was verified."""
+        A right result proves the time of its own call only, so nothing shows that others computed.
+        None if a verified call was about as fast as they are, or if none was verified."""
         segments = [segment for segment in self.segments_of(workload) if segment.side == side]
         verified = self.judged_samples.get((side, workload), ())
         if not segments or not verified:
@@ -153,11 +151,9 @@ def is_disturbed(seconds: float, waited_s: float | None) -> bool:
 
 def samples_of_segment(segment: Segment) -> list[Sample]:
     """The samples of a segment; their waits are 0 if the system does not report them."""
-    waits_s = (
-        segment.waited
-        if len(segment.waited) == len(segment.seconds)
-        else (0.0,) * len(segment.seconds)
-    )
+    waits_s = segment.waited
+    if len(waits_s) != len(segment.seconds):
+        waits_s = (0.0,) * len(segment.seconds)
     pairs = zip(segment.seconds, waits_s, strict=True)
     # A clock may give 0 s.
     return [Sample(seconds, min(wait_s / max(seconds, 1e-12), 1.0)) for seconds, wait_s in pairs]
@@ -183,42 +179,34 @@ def counted_samples(segments: Iterable[Segment]) -> list[list[Sample]]:
 
 
 def log_time(segments: Iterable[Segment]) -> float:
-    """Log of the seconds of a side's call in one round: the lower quartile of its samples that count. What
-    else a machine does only ever adds time, so the quartile scatters less than the median: rounds differed by
-    1.7 % (sd) in place of 3.2 %, in 603 comparisons of a build with itself or with another, recorded on a
-    virtual machine of two cores, mostly busy. 324 of them reached a verdict by it, 176 by the mean of the
-    segments' medians; none came out different from itself."""
+    """Log of the seconds of a side's call in one round: the lower quartile of its samples that
+    count. All else on a machine adds time, so the quartile scatters less than the median: rounds
+    differed by 1.7 % (sd) in place of 3.2 %, in 603 comparisons of a build with itself or another,
+    recorded on a virtual machine of two cores, mostly busy. By it 324 of them reached a verdict, by
+    the mean of the segments' medians 176; none came out different from itself."""
     seconds = [sample.seconds for samples in counted_samples(segments) for sample in samples]
-    # `quantiles` wants two values; a slow call has one.
-    lower_quartile = (
-        statistics.quantiles(seconds, method="inclusive")[0] if len(seconds) > 1 else seconds[0]
-    )
-    return math.log(lower_quartile)
+    if len(seconds) < 2:  # A slow call has one; `quantiles` wants two.
+        return math.log(seconds[0])
+    return math.log(statistics.quantiles(seconds, method="inclusive")[0])
 
 
 def rounds_with_both(
     segments: Iterable[Segment], reference: str, candidate: str
 ) -> list[tuple[list[Segment], list[Segment]]]:
     """Segments of reference and candidate, for each round that has both, in order of rounds."""
-    segments_by_round: dict[int, dict[str, list[Segment]]] = {}
+    sides_by_round: dict[int, dict[str, list[Segment]]] = {}
     for segment in segments:
-        by_side = segments_by_round.setdefault(segment.round, {reference: [], candidate: []})
-        if segment.side in by_side:
-            by_side[segment.side].append(segment)
-    rounds = [
-        (by_side[reference], by_side[candidate]) for _, by_side in sorted(segments_by_round.items())
-    ]
-    return [
-        (of_reference, of_candidate)
-        for of_reference, of_candidate in rounds
-        if of_reference and of_candidate
-    ]
+        sides = sides_by_round.setdefault(segment.round, {reference: [], candidate: []})
+        if segment.side in sides:
+            sides[segment.side].append(segment)
+    rounds = [(sides[reference], sides[candidate]) for _, sides in sorted(sides_by_round.items())]
+    return [pair for pair in rounds if all(pair)]
 
 
 def log_ratios(segments: Iterable[Segment], reference: str, candidate: str) -> list[float]:
-    """One log(reference time / candidate time) a round, for the segments of one workload. A round in which
-    only one side was slowed does not count. If other programs leave fewer than two undisturbed rounds,
-    disturbed ones count: a busy machine gets a vague answer rather than none."""
+    """One log(reference time / candidate time) a round, for the segments of one workload. One in
+    which only one side was slowed does not count. If fewer than two rounds are undisturbed, others
+    count, too: on a busy machine a vague answer is better than none."""
     return [log_ratio for _, log_ratio in counted_rounds(segments, reference, candidate)]
 
 
@@ -237,10 +225,10 @@ def counted_rounds(
 
 
 def process_variance(rounds: Iterable[tuple[int | None, float]]) -> float:
-    """Variance that shared processes add to the mean log ratio of `counted_rounds`; 0 if no round
-    shares them. Rounds in one set of processes share an offset, because a process keeps its memory.
-    The offset's variance is estimated from the means of the sets, with a prior (`PROCESS_SD`) that
-    counts as `PROCESS_PRIOR_SETS` sets, because two sets say little."""
+    """Variance that shared processes add to the mean log ratio of `counted_rounds`; else 0. Rounds
+    in one set of processes share an offset, because a process keeps its memory. Its variance is
+    estimated from the means of the sets, with a prior (`PROCESS_SD`) that counts as
+    `PROCESS_PRIOR_SETS` sets, because two sets say little."""
     log_ratios_by_set: dict[int, list[float]] = {}
     for process_set, log_ratio in rounds:
         if process_set is not None:
@@ -255,8 +243,8 @@ def process_variance(rounds: Iterable[tuple[int | None, float]]) -> float:
 
 
 def is_unevenly_disturbed(reference: Sequence[Segment], candidate: Sequence[Segment]) -> bool:
-    """Whether a round does not count: other programs took the core from one side more often. Also
-    if they left one of the sides hardly any core time."""
+    """Whether a round does not count: other programs took the core from one side more often, or
+    left one of the sides hardly any core time."""
     core_shares = []
     for segments in (reference, candidate):
         total_s, waited_s = 1e-12, 0.0
@@ -271,9 +259,8 @@ def is_unevenly_disturbed(reference: Sequence[Segment], candidate: Sequence[Segm
 def warn_of_other_programs(segments: Iterable[Segment]) -> str:
     """A warning if other programs disturbed many samples of these segments; else empty."""
     samples = [sample for segment in segments for sample in samples_of_segment(segment)]
-    disturbed_share = sum(sample.waited_share > CLEAN_WAIT_SHARE for sample in samples) / max(
-        len(samples), 1
-    )
+    disturbed = sum(sample.waited_share > CLEAN_WAIT_SHARE for sample in samples)
+    disturbed_share = disturbed / max(len(samples), 1)
     if disturbed_share < WARN_SHARE:
         return ""
     during = f"during {disturbed_share:.0%} of the samples"
@@ -283,8 +270,8 @@ def warn_of_other_programs(segments: Iterable[Segment]) -> str:
 def find_gpu_slowdown(
     reference: Sequence[Segment], candidate: Sequence[Segment]
 ) -> tuple[str, str] | None:
-    """`reference` or `candidate`, whichever the GPU slowed in a round, and why. None if it slowed neither
-    or both alike, and without sensors. The arguments are the segments of the two sides in that round."""
+    """`reference` or `candidate`, whichever the GPU slowed in a round, and why. None if it slowed
+    neither or both alike, and without sensors. Takes the two sides' segments in that round."""
     throttle_reasons, clocks_mhz = list[str](), list[list[int]]()
     for segments in (reference, candidate):
         readings = [reading for segment in segments for reading in segment.sensors or ()]
@@ -294,19 +281,14 @@ def find_gpu_slowdown(
         throttle_reasons.append(", ".join(reasons))
         clocks_mhz.append([r.sm_clock_mhz for r in readings if r.sm_clock_mhz is not None])
     if bool(throttle_reasons[0]) != bool(throttle_reasons[1]):
-        slowed, other = (
-            ("reference", "candidate") if throttle_reasons[0] else ("candidate", "reference")
-        )
-        return (
-            slowed,
-            f"the {slowed} was throttled ({''.join(throttle_reasons)}), the {other} was not",
-        )
+        slowed, other = "reference", "candidate"
+        if throttle_reasons[1]:
+            slowed, other = other, slowed
+        reasons_text = "".join(throttle_reasons)
+        return slowed, f"the {slowed} was throttled ({reasons_text}), the {other} was not"
     if not all(clocks_mhz):
         return None
-    reference_mhz, candidate_mhz = (
-        statistics.median(clocks_mhz[0]),
-        statistics.median(clocks_mhz[1]),
-    )
+    reference_mhz, candidate_mhz = map(statistics.median, clocks_mhz)
     difference = abs(reference_mhz - candidate_mhz) / max(reference_mhz, candidate_mhz, 1.0)
     if difference <= MOST_CLOCK_DIFFERENCE:
         return None
@@ -328,16 +310,14 @@ def explain_gpu_slowdown(segments: Iterable[Segment], reference: str, candidate:
 
 
 def charge_deferred_work(
-    segments: Sequence[Segment],
-    return_times_s: Mapping[tuple[str, str, int], Sequence[float]],
-    round_number: int,
+    segments: Sequence[Segment], return_times_s: Mapping[tuple[str, str, int], Sequence[float]]
 ) -> list[Segment]:
     """The segments of one round and workload, with deferred work added to each sample. Returning a
     result is a copy. Time beyond the copy of the baseline's result counts as work; without a
     baseline in the round, the fastest side replaces it. `return_times_s`: as in `Timings`."""
     copy_s_by_side: dict[str, float] = {}
     for segment in segments:
-        if seconds := return_times_s.get((segment.side, segment.workload, round_number)):
+        if seconds := return_times_s.get((segment.side, segment.workload, segment.round)):
             copy_s_by_side[segment.side] = median(seconds)
     usual_s = copy_s_by_side.get(BASELINE, min(copy_s_by_side.values(), default=0.0))
     charged = []

@@ -184,7 +184,7 @@ class ProcessSet:
                     segment = yield from self._time_segment(name, workload, is_judged=is_judged)
                     segments.append(segment)
             returned_s = self.timings.return_times_s
-            self.timings.segments += charge_deferred_work(segments, returned_s, number)
+            self.timings.segments += charge_deferred_work(segments, returned_s)
         return rounds
 
     @contextmanager

@@ -4,12 +4,12 @@ Against the baseline, a few rounds give an interval, and the interval gives the 
 (`by_interval`). Two of our own binaries are timed block by block until the evidence suffices
 (`by_evidence`). A timing that cannot be trusted has no speed (`invalid_verdict`, for `doubts`).
 
-**The sequential rule.** A value is the log ratio of a block, log(reference time / candidate time): above 0 the
-candidate is faster. The evidence is an e-value, the Bayes factor of a one-sided t test whose prior on sigma is
-1 / sigma (right-Haar). Without an effect it ever reaches E with probability 1 / E at most.
+**The sequential rule.** A value is the log ratio of a block, log(reference time / candidate time):
+above 0 the candidate is faster. The evidence is an e-value, the Bayes factor of a one-sided t test
+with the prior 1 / sigma (right-Haar). Without an effect, P(it ever reaches E) is 1 / E at most.
 
-Of n values x_i, less the margin, let r = n mean(x)^2 / sum(x^2) = t^2 / (t^2 + v), v = n - 1, t Student's
-statistic, and let the effect mean/sigma be normal with variance g. Then, with w = n g / (1 + n g):
+Of n values x_i, less the margin, let r = n mean(x)^2 / sum(x^2) = t^2 / (t^2 + v), v = n - 1, t be
+Student's statistic, and the effect mean/sigma be normal with variance g. With w = n g / (1 + n g):
 
     two-sided   B = (1 + n g)^(-1/2) [(1 + t^2 / v) / (1 + t^2 / (v (1 + n g)))]^(n/2)
                   = (1 + n g)^(-1/2) (1 - w r)^(-n/2)
@@ -73,9 +73,8 @@ def measurements(
     return tuple(measured)
 
 
-Work = tuple[
-    float | None, float | None
-]  # Operations and bytes of a call; None if the manifest states none.
+Work = tuple[float | None, float | None]
+"""Operations and bytes of a call; None if the manifest states none."""
 
 
 def measure_pair(
@@ -85,8 +84,8 @@ def measure_pair(
     work: Work = (None, None),
     confidence: float = CONFIDENCE,
 ) -> Measurement:
-    """The measurement of a pair on a workload with two rounds that count, at least. If the interval says nothing
-    (`is_vague`), `ratio` is the median of the rounds, `interval` their range, and `ranged` True."""
+    """The measurement of a pair on a workload with at least two rounds that count. If the interval
+    says nothing (`is_vague`), `ratio` is the median of the rounds, `interval` their range."""
     segments, (flops, moved_bytes) = timings.segments_of(workload.name), work
     rounds = samples.counted_rounds(segments, *pair.side_names)
     ratios = [log_ratio for _, log_ratio in rounds]
@@ -94,7 +93,7 @@ def measure_pair(
     is_range = is_vague((low, high))
     if is_range:
         ratio, low, high = map(math.exp, (median(ratios), min(ratios), max(ratios)))
-    latencies_s = []  # Of one call: geometric mean of the segments' lower quartiles, outliers clipped.
+    latencies_s = []  # Of a call: geometric mean of segments' lower quartiles, outliers clipped.
     for side in pair.side_names:
         log_times = [samples.log_time([segment]) for segment in segments if segment.side == side]
         latencies_s.append(math.exp(winsorise(log_times).mean))
@@ -119,9 +118,8 @@ def measure_pair(
 def noise_between_rounds(log_ratios_by_workload: Iterable[Sequence[float]]) -> float | None:
     """Median over workloads of the standard deviation of the rounds' log ratios, outliers clipped.
     None if no workload has two rounds."""
-    deviations = [
-        stdev(winsorise(ratios).values) for ratios in log_ratios_by_workload if len(ratios) > 1
-    ]
+    several = [ratios for ratios in log_ratios_by_workload if len(ratios) > 1]
+    deviations = [stdev(winsorise(ratios).values) for ratios in several]
     return median(deviations) if deviations else None
 
 
@@ -146,9 +144,7 @@ def by_interval(measurement: Measurement) -> SpeedVerdict:
     word: Word = "inconclusive"
     if measurement.held_back:  # A sentence: the GPU slowed one side.
         reason = measurement.held_back
-    elif (
-        measurement.ranged and rounds < MIN_VALUES
-    ):  # `ranged`: `interval` is only the rounds' range.
+    elif measurement.ranged and rounds < MIN_VALUES:  # `interval` is only the rounds' range.
         range_ = f"they gave {speedup_text(low)} to {speedup_text(high)}"
         reason = f"{rounds} rounds are too few for an interval, {range_}: measure more"
     elif measurement.ranged or is_vague(measurement.interval):
@@ -156,9 +152,9 @@ def by_interval(measurement: Measurement) -> SpeedVerdict:
         reason = f"the machine is too noisy to judge: {remedy}"
     elif low > 1 + MARGIN or high < 1 / (1 + MARGIN):
         word, factor = ("faster", low) if low > 1 + MARGIN else ("slower", 1 / high)
-        further = (
-            f"{factor - 1:.1%} {word}" if factor < 10 else f"{significant(factor)} times {word}"
-        )
+        further = f"{factor - 1:.1%} {word}"
+        if factor >= 10:
+            further = f"{significant(factor)} times {word}"
         reason = f"at least {further}, at 99 % confidence"
     elif low > 1 / (1 + SAME_MARGIN) and high < 1 + SAME_MARGIN:
         word, reason = "same", f"within {SAME_MARGIN:.0%} either way, at 99 % confidence"
@@ -215,22 +211,21 @@ class Decision:
     reason: str
     log_ratios: Sequence[float]  # One for each block that counts.
     against_faster: float
-    """Evidence that a campaign's candidate is not faster by more than the margin; 0 after fewer
-    than FUTILE_BLOCKS, and outside a campaign."""
+    """Evidence that a campaign's candidate is not faster by more than the margin; 0 after less than
+    FUTILE_BLOCKS, and outside a campaign."""
 
 
 def needed_evidence(workloads: int, candidate_number: int = 0) -> float:
-    """The e-value for `faster` and `slower`: one false in 1,000 a workload, one in 100 a session. For
-    candidate number k of a campaign, `faster` needs 20 k (k + 1) a workload. The shares 1 / (20 k (k + 1))
-    of all k add up to 1/20. So at most one campaign in 20 keeps anything false. Number 0: no campaign."""
-    return max(
-        1000.0, 100.0 * workloads, 20.0 * candidate_number * (candidate_number + 1) * workloads
-    )
+    """The e-value for `faster` and `slower`: one false in 1,000 a workload, one in 100 a session.
+    For candidate number k of a campaign, `faster` needs 20 k (k + 1) a workload: 1 / (20 k (k + 1))
+    of all k add up to 1/20: at most one campaign in 20 keeps anything false. 0: no campaign."""
+    for_campaign = 20.0 * candidate_number * (candidate_number + 1)
+    return max(1000.0, 100.0 * workloads, for_campaign * workloads)
 
 
 def e_value(log_ratios: Sequence[float], threshold: float, prior_variance: float = 1.0) -> float:
-    """Evidence that the mean of `log_ratios` (finite) is above `threshold`: a Bayes factor. 1 is none, below 1 is
-    against it. The module's docstring has the formulas, with their sources; `prior_variance` is g there."""
+    """Evidence that the mean of `log_ratios` (finite) exceeds `threshold`: a Bayes factor. 1 is
+    none, below 1 is against it. For the formulas see the module; `prior_variance` is g there."""
     count = len(log_ratios)
     values = [value - threshold for value in log_ratios]
     scale = max(map(abs, values), default=0.0)
@@ -267,9 +262,8 @@ def by_evidence(
     # `same`: the mean is above -same_within, and it is below same_within.
     same = min(e_value(values, same_limit), e_value(negated, same_limit))
     may_be_same = same_within <= SAME_MARGIN or max(faster, slower) <= 1
-    against_faster = (
-        e_value(negated, -margin) if candidate_number and blocks >= FUTILE_BLOCKS else 0.0
-    )
+    is_candidate = candidate_number > 0 and blocks >= FUTILE_BLOCKS
+    against_faster = e_value(negated, -margin) if is_candidate else 0.0
     spread = stdev(values) if blocks > 1 else 0.0
     word: Word = "inconclusive"
     evidence, odds = max(faster, slower), f"to 1 after {blocks} blocks"

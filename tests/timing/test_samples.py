@@ -105,7 +105,7 @@ def make_call(side: str, call_s: float = 10 * US) -> Segment:
 def test_work_that_was_left_is_added_to_every_sample() -> None:
     """Only the side that left work pays for it, and the amount is stored."""
     return_times_s = {("baseline", "w", 0): [4 * US] * 3, ("x", "w", 0): [106 * US] * 3}
-    base, late = charge_deferred_work([make_call("baseline"), make_call("x")], return_times_s, 0)
+    base, late = charge_deferred_work([make_call("baseline"), make_call("x")], return_times_s)
     assert (10 * US, 0.0) == (base.seconds[0], base.left_s)
     assert 110 * US == pytest.approx(late.seconds[0])
     assert 100 * US == pytest.approx(late.left_s)
