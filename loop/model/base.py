@@ -8,8 +8,9 @@ Count = Annotated[int, Field(ge=0)]
 
 
 class Model(BaseModel):
-    """A frozen value that refuses unknown fields. `documents.parse` reads files that people write strictly: text
-    is no number, a boolean no integer. Files that `loop` wrote are read leniently: a list counts as a tuple."""
+    """A frozen value that refuses unknown fields. `documents.parse` reads files that people write
+    strictly: text is no number, a boolean no integer. It reads files of `loop` leniently: a list
+    counts as a tuple."""
 
     model_config = ConfigDict(
         frozen=True,
@@ -23,7 +24,7 @@ class Model(BaseModel):
 
 
 class Printed(Model):
-    """JSON that a command prints with `--json`. Releases may add fields; existing ones keep their meaning."""
+    """JSON that a command prints with `--json`. Releases may add fields, and never change one."""
 
     model_config = ConfigDict(allow_inf_nan=True)
 

@@ -37,10 +37,9 @@ class Candidate(Model):
 
     @property
     def name(self) -> str:
-        """`0123456789ab (subject)`; for uncommitted changes the subject, which names their files."""
-        return (
-            self.subject if self.commit == UNCOMMITTED else f"{self.short_commit} ({self.subject})"
-        )
+        """`0123456789ab (subject)`; for uncommitted changes the subject, which names the files."""
+        is_commit = self.commit != UNCOMMITTED
+        return f"{self.short_commit} ({self.subject})" if is_commit else self.subject
 
 
 class Claim(Model):
@@ -75,7 +74,7 @@ class Probe(Model):
     """The workload that was timed, if it was only one."""
 
     def describe(self, metric: Metric) -> str:
-        """What came of it: `right in 2 of 2 runs`, `2.2 % slower than 3be0e6249b77`, or why nothing did."""
+        """What came of it: `right in 2 of 2 runs`, `2.2 % slower than 3be0e6249b77`, or why not."""
         if not self.values:
             return f"{'no result' if self.status == 'lost' else 'cannot be tried'}: {self.reason}"
         mean, count = winsorise(self.values).mean, len(self.values)

@@ -9,10 +9,10 @@ from loop.model.money import AiUse
 from loop.model.plan import Positive
 
 PERSON, TUNER = "person", "tuner"
-"""Proposers that are no command: for `person` the session pauses; for `tuner` it searches values itself."""
+"""Proposers that are no command: for `person` the session pauses; `tuner` searches values."""
 Ended = Literal[
-    "edited", "unedited", "done", "failed", "deadline", "stalled", "login", "uncompiled", "conflict",
-    "repeated", "interrupted",
+    "edited", "unedited", "done", "failed", "deadline", "stalled", "login", "uncompiled",
+    "conflict", "repeated", "interrupted",
 ]  # fmt: skip
 """How a proposal ended. Only `edited` gives an edit for the gate to judge."""
 ENDING_TEXTS: dict[Ended, str] = {
@@ -38,7 +38,7 @@ class Campaign(Model):
     width: Annotated[int, Field(ge=1, le=256)] = 1
     """Number of candidates proposed in parallel, and of parallel jobs of an executor."""
     executor: Literal["", "local", "ssh", "ray", "slurm"] = ""
-    """System that runs parts of a step as jobs; empty: this process runs them one after the other."""
+    """System that runs parts of a step as jobs; empty: this process runs one after the other."""
     proposer_minutes: Positive = 30.0
     quiet_minutes: Positive = 10.0
     """Minutes without output after which the proposer is ended."""
@@ -79,7 +79,7 @@ class Proposal(Model):
 
     @property
     def text(self) -> str:
-        """How the proposal ended, in words: `it edited nothing that may change: target.yaml may not`."""
+        """How the proposal ended: `it edited nothing that may change: target.yaml may not`."""
         detail = "" if self.ended == "edited" else self.said
         if self.ended == "unedited" and self.left_out:
             detail = f"{', '.join(self.left_out)} may not"

@@ -12,19 +12,19 @@ Cause = Literal[
 """Why a check failed, a worker refused, or a timing is not trusted. The subject is the variant.
 
 - empty: nothing is wrong, the status is enough, or an earlier release stored it
-- `elements`, `NaN`, `plain error`: elements exceed their tolerance; an element is NaN, mostly because it was
-  never written; rounding error exceeds that of the plain implementation
-- `loose tolerance`: the stated tolerance accepts it but also zeros; the judge's stricter one rejects it
+- `elements`, `NaN`, `plain error`: elements exceed their tolerance; an element is NaN, mostly as it
+  was never written; rounding error exceeds that of the plain implementation
+- `loose tolerance`: the stated tolerance accepts it but also zeros; the judge's stricter one: wrong
 - `checker`: the task's own checker rejected the outputs
-- `two outputs`, `not written`: output differs between calls, or depends on old content of its memory
+- `two outputs`, `not written`: output differs between calls, or depends on old content of memory
 - `one output`: different input values gave the same output, though the correct outputs differ
-- `first call`, `later calls`: wrong only in the first call of a process, or only in later ones: it keeps state
-- `changed input`, `outside`, `replaced`: wrote to an input, wrote outside its tensors, replaced code of the judge
+- `first call`, `later calls`: wrong only in a process's first call, or only in later ones
+- `changed input`, `outside`, `replaced`: wrote to an input, outside its tensors, to the judge's own
 - `declined`, `raised`, `wrong result`: error number, exception, result of wrong kind, shape or type
 - `launched nothing`, `left work`: the given stream has no work, or does not wait for all work
 - `unusable`, `sanitizer`, `device lost`: cannot be called otherwise, sanitizer finding, lost GPU
-- `remembers`, `defers`, `foresees`: in timed calls it returns old results, computes after or before the call
+- `remembers`, `defers`, `foresees`: timed calls return old results, compute after or before them
 - `clock`: its clock disagrees with the judge's
-- `impossible`, `held back`, `differs from itself`: the timings cannot be true; GPU or other programs slowed
-  one side; a control run differs from itself
+- `impossible`, `held back`, `differs from itself`: the timings cannot be true; GPU or other
+  programs slowed one side; a control run differs from itself
 """

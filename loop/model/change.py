@@ -33,7 +33,7 @@ class TriedChange(Model):
 
 
 class JudgedOutput(Output):
-    """Result of one gate step on a change. The step passes even if the change is bad (see `good`)."""
+    """Result of one gate step on a change. It passes even if the change is bad (see `good`)."""
 
     actions = (
         "change.build", "change.verify", "change.properties", "change.sanitize", "change.measure",
@@ -49,7 +49,7 @@ class JudgedOutput(Output):
 
 
 def as_target_step(record: Finished) -> Finished:
-    """A `change.*` step as the equal `kernel.*` step; `record` itself if it is another, or did not run."""
+    """A `change.*` step as the equal `kernel.*` step; else `record`, as for one that did not run."""
     judged_output = read_output(record, JudgedOutput)
     if judged_output is None or not judged_output.found:
         return record
@@ -102,7 +102,7 @@ class KeptChange(Model):
 
     variant: str
     tuning: str | None = None
-    """Name of the tuning if a search made the changes. The ratio is then on the tuning's workloads."""
+    """Name of the tuning if a search made the changes. The ratio is then on its workloads."""
     changes: int
     ratio: float
     """Product of the mean ratios of all kept changes, each against the build that it replaced."""
@@ -113,7 +113,7 @@ class KeptChange(Model):
 
 
 def kept_gains(finished: Iterable[Finished]) -> tuple[KeptChange, ...]:
-    """Speedups by kept changes, per variant and tuning: as finally confirmed, else products of the ratios."""
+    """Speedups by kept changes, per variant and tuning: as confirmed, else products of ratios."""
     records = latest_attempts(finished)
     total_by_key: dict[tuple[str, str | None], KeptChange] = {}
     for run, decision in outputs_by_run(records, DecisionOutput):
@@ -124,9 +124,8 @@ def kept_gains(finished: Iterable[Finished]) -> tuple[KeptChange, ...]:
         start = KeptChange(variant=change.variant, tuning=decision.tuning, changes=0, ratio=1.0)
         total = total_by_key.get(key, start)
         workloads = dict(total.workloads)
-        comparisons = (
-            step for step in records if step.run == run and step.action == f"{ON_CHANGE}compare"
-        )
+        in_run = [step for step in records if step.run == run]
+        comparisons = [step for step in in_run if step.action == f"{ON_CHANGE}compare"]
         outputs = outputs_of(map(as_target_step, comparisons), Output)
         for speed in itertools.chain.from_iterable(output.verdicts for output in outputs):
             # Here, `known_good` is the build that the change replaced.
@@ -136,11 +135,8 @@ def kept_gains(finished: Iterable[Finished]) -> tuple[KeptChange, ...]:
             low, ratio, high = workloads.get(speed.workload, (1.0, 1.0, 1.0))
             change_low, change_high = speed.interval
             workloads[speed.workload] = low * change_low, ratio * speed.ratio, high * change_high
-        update = {
-            "ratio": total.ratio * change.gain,
-            "workloads": workloads,
-            "changes": total.changes + 1,
-        }
+        update: dict[str, Any] = {"ratio": total.ratio * change.gain, "workloads": workloads}
+        update |= {"changes": total.changes + 1}
         update |= {"branch": decision.branch, "patch": change.patch}  # Of the latest change.
         total_by_key[key] = total.model_copy(update=update)
     for output in outputs_of(records, ConfirmOutput):
@@ -167,7 +163,7 @@ def jobs_of(finished: Iterable[Finished]) -> tuple[JobRun, ...]:
 
 
 def hosts_of(finished: Iterable[Finished]) -> tuple[HostUse, ...]:
-    """Time and cost of the hosts with a price that ran jobs; seconds of parallel jobs count once."""
+    """Time and cost of the hosts with a price that ran jobs; parallel jobs count once."""
     use_by_host: dict[str, HostUse] = {}
     end_by_host: dict[str, float] = {}  # End of the time that is already charged.
     for job in sorted(jobs_of(finished), key=lambda job: job.began):

@@ -1,4 +1,4 @@
-"""Names of devices, element types and layouts. Imports nothing, so that worker processes start fast."""
+"""Names of devices, element types and layouts. Imports nothing, so that workers start fast."""
 
 from typing import Literal
 
@@ -11,8 +11,8 @@ Layout = Literal["contiguous", "strided", "misaligned", "transposed", "broadcast
 """Memory layout of inputs: see `loop.calls.call.strides_of`."""
 
 ITEM_SIZES: dict[str, int] = {
-    "float32": 4, "float16": 2, "bfloat16": 2, "float64": 8, "int32": 4, "int64": 8, "uint8": 1, "int8": 1,
-    "int16": 2, "bool": 1, "float8_e4m3fn": 1, "float8_e5m2": 1,
+    "float32": 4, "float16": 2, "bfloat16": 2, "float64": 8, "int32": 4, "int64": 8, "uint8": 1,
+    "int8": 1, "int16": 2, "bool": 1, "float8_e4m3fn": 1, "float8_e5m2": 1,
 }  # fmt: skip
 """Bytes per element, in the order of their numbers in loop_kernel.h."""
 FLOATS: tuple[Dtype, ...] = ("float64", "float32", "float16", "bfloat16")

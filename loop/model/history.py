@@ -27,7 +27,7 @@ class HistorySession(Model):
 
 
 class History(Model):
-    """A file of sessions recorded before `loop` existed. It may have further fields, as its reports state them."""
+    """A file of sessions recorded before `loop` existed. Like them, it may have further fields."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -43,7 +43,7 @@ class History(Model):
 
     @model_validator(mode="after")
     def _refuse_equal_ids(self) -> "History":
-        """Raise ValueError for ids that differ only by case: as names of folders, some disks take them for one."""
+        """Raise ValueError for ids that differ only by case: on some disks they are one folder."""
         names = [row.id.lower() for row in self.sessions]
         for name in names:
             if names.count(name) > 1:

@@ -1,4 +1,4 @@
-"""Rows of the session index: the data of each session that statistics, costs and predictions use."""
+"""Rows of the session index: what statistics, costs and predictions use of each session."""
 
 import datetime
 import hashlib
@@ -16,7 +16,7 @@ from loop.model.record import HostUse, Status
 
 
 class Environment(Model):
-    """Hardware and software of a session. Results hold only in an equal environment. None: unknown."""
+    """Hardware and software of a session. Results hold only in an equal one. None: unknown."""
 
     processor: str
     gpu: str | None = None
@@ -69,14 +69,14 @@ class FailureSeen(Model):
 
     @classmethod
     def from_fingerprint(cls, text: str, subject: str = "", sources: str = "") -> "FailureSeen":
-        """Make a failure from a fingerprint. `subject`: the variant, if any. `sources`: hash of the target's
-        files, if the text alone does not identify the failure."""
+        """Make a failure from a fingerprint. `subject`: the variant, if any. `sources`: hash of the
+        target's files, if the text alone does not identify the failure."""
         digest = hashlib.sha256(f"{text}{sources}".encode(errors="backslashreplace")).hexdigest()
         return cls(text=text, key=digest[:12], subject=subject)
 
 
 class Judgement(Model):
-    """Passed and failed checks of one build of a variant, in one session and with one thread count."""
+    """Passed and failed checks of one build of a variant in one session, with one thread count."""
 
     variant: str
     build: str = ""
@@ -130,19 +130,19 @@ class SessionRow(Model):
     usd: float = 0.0
     notes: tuple[str, ...] = ()
     lasting: dict[str, bool] = Field(default_factory=dict)
-    """Hash of a result's inputs to whether the result was good. Later sessions can reuse such results."""
+    """Hash of a result's inputs to whether it was good. Later sessions can reuse such results."""
     runs: tuple[PatternRun, ...] = ()
     steps: tuple[StepRun, ...] = ()
     ratios: dict[str, float] = Field(default_factory=dict)
     """Geometric mean of a variant's ratios against the baseline, for variants that are right."""
     inconclusive: tuple[str, ...] = ()
-    """Variants whose comparison with the baseline is inconclusive on a workload. None can be the fastest."""
+    """Variants whose comparison with the baseline is inconclusive somewhere; never the fastest."""
     right: tuple[str, ...] = ()
     judged: tuple[Judgement, ...] = ()
     blamed: dict[str, tuple[str, ...]] = Field(default_factory=dict)
-    """Wrong or slower variant to the culprit that bisection found, or commits that hold it: hash and subject."""
+    """Wrong or slower variant to bisection's culprit, or commits that hold it: hash and subject."""
     missed: str = ""
-    """Parts of the objective that are not true, in words; empty if it was reached or there is none."""
+    """Parts of the objective that are not true, in words; empty if it was reached, or is none."""
     otherwise: str = ""
     """Pattern or plan that its plan names for a missed objective; empty if it names none."""
     predicted: Predicted | None = None
@@ -152,18 +152,17 @@ class SessionRow(Model):
     recorded: bool = False  # Imported, with the figures of a report from before `loop`.
 
     def has_judged_build(self, variant: str, builds: Collection[tuple[str, str, str]]) -> bool:
-        """Whether the session judged a build of `variant` that is in `builds`: (variant, build id, ""); for a
-        variant without builds, (variant, "", hash of the target's files)."""
+        """Whether the session judged a build of `variant` that is in `builds`: (variant, build id,
+        ""); for a variant without builds, (variant, "", hash of the target's files)."""
         build_ids = (judgement.build for judgement in self.judged if judgement.variant == variant)
         return any((variant, build, "" if build else self.ground) in builds for build in build_ids)
 
     @property
     def judged_variants(self) -> tuple[str, ...]:
-        """Variants that this session judged, without duplicates; the session's page of the site lists them."""
+        """Variants that this session judged, without duplicates, for its page of the site."""
         checked = (judgement.variant for judgement in self.judged)
-        return tuple(
-            dict.fromkeys((*checked, *self.right, *self.ratios, *self.incorrect, *self.regressed))
-        )
+        compared = (*self.right, *self.ratios, *self.incorrect, *self.regressed)
+        return tuple(dict.fromkeys((*checked, *compared)))
 
     def verdict_on(self, variant: str) -> Literal["wrong", "right", "not judged"]:
         """The session's verdict on a variant: wrong if any check failed, right if one passed."""
@@ -176,8 +175,6 @@ class SessionRow(Model):
 
     @property
     def fastest(self) -> tuple[float, str] | None:
-        """Best mean ratio against the baseline, and its variant; None if no comparison is conclusive."""
-        return max(
-            ((r, name) for name, r in self.ratios.items() if name not in self.inconclusive),
-            default=None,
-        )
+        """Best mean ratio against the baseline, and its variant; None if none is conclusive."""
+        conclusive = {name: r for name, r in self.ratios.items() if name not in self.inconclusive}
+        return max(((r, name) for name, r in conclusive.items()), default=None)

@@ -1,4 +1,4 @@
-"""Results of the bench: verdicts, builds, correctness checks, timings, and resources of compiled kernels."""
+"""Results of the bench: verdicts, builds, correctness checks, timings, and controls of timing."""
 
 from collections import Counter
 from typing import Annotated, Literal, get_args
@@ -16,8 +16,8 @@ TOO_WIDE = 10.0  # An interval with a larger high/low factor is noise, unless it
 
 
 def is_vague(interval: Interval) -> bool:
-    """Whether an interval of a ratio is too wide to use: high / low exceeds `TOO_WIDE`, and it does not show that
-    the candidate is at least twice as slow, or faster by more than this factor."""
+    """Whether an interval of a ratio is too wide to use: high / low exceeds `TOO_WIDE`, and it does
+    not show that the candidate is at least twice as slow, or faster by more than this factor."""
     low, high = interval
     return high / low > TOO_WIDE and high >= 0.5 and low <= high / low
 
@@ -113,7 +113,7 @@ class Mismatch(Model):
 
 
 class Span(Model):
-    """A range of indices in one dimension with wrong elements (in `map`), or a dimension (in `spans`)."""
+    """A range of indices of one dimension with wrong elements (`map`), or a dimension (`spans`)."""
 
     first: int
     """First index of the range; for a whole dimension the first wrong index."""
@@ -148,7 +148,7 @@ class Comparison(Model):
     spans: dict[str, Span] = Field(default_factory=dict)
     """Dimension to its first and last wrong index."""
     fits: dict[str, bool] | None = None
-    """Faults that explain all wrong elements; True if the right ones too. None: not tested, or too few."""
+    """Faults that explain all wrong elements; True if right ones too. None: too few, or not tried."""
 
 
 class Check(Comparison):
@@ -158,8 +158,8 @@ class Check(Comparison):
     inputs: Layout = "contiguous"
     threads: int | None = None
     status: CheckStatus
-    """`unsupported`: excluded by `takes`, or a declined layout; `not judged`: the reference raised an error or
-    overflowed; `tampered`: it replaced code of the judge; `refused`: it declined a call that `takes` allows."""
+    """`unsupported`: excluded by `takes`, or a declined layout; `not judged`: the reference raised or
+    overflowed; `tampered`: it replaced the judge's code; `refused`: it declined a call of `takes`."""
     message: str
     cause: Cause = ""
     fault: Fault | None = None
@@ -173,14 +173,14 @@ class Check(Comparison):
 
 
 Weaknesses = dict[str, tuple[str, ...]]
-"""Weakness of the test inputs to the inputs (outputs, attributes, weights) that have it. Each hides an error of
-variants. A missing one was not looked for.
+"""Weakness of the test inputs to the inputs (outputs, attributes, weights) that have it. Each hides
+an error of variants. A missing one was not looked for.
 
-- `fixed`, `single_valued`: the same values for every two seeds compared; else one value in all elements
+- `fixed`, `single_valued`: the same values for every two seeds compared; one value in all elements
 - `nonnegative`: the values differ and are never negative
-- `narrow`, `from_zero`: wider integers that all fit 16 bits; integers in order from 0 on, as offsets
-- `untied`, `finite`: no row of floats has its greatest or least value twice; no float is NaN or infinite
-- `unread`, `unread_halves`: affects no output; nor does its second half along one axis (`image along W`)
+- `narrow`, `from_zero`: wider integers that all fit 16 bits; integers in order from 0, as offsets
+- `untied`, `finite`: no row of floats has its greatest or least value twice; no NaN or infinity
+- `unread`, `unread_halves`: affects no output; nor does its second half along an axis (`x along W`)
 - `ignored`, `unmoved`: attributes that do not affect any output; outputs that no input affects
 - `initial`: weights of the reference module that are all 1 or all 0, as constructors leave them
 - `whole_outputs`: outputs that are integers or truth values, such as indices
@@ -206,22 +206,20 @@ class VariantChecks(Model):
 
     @property
     def tally(self) -> str:
-        """Counts of all checks: `right on 58, not supported on 4 (strided x2, D=250 x2), crashed on 1`."""
+        """Counts of all checks: `right on 58, not supported on 4 (strided x2, D=250 x2)`."""
         right = f"right on {self.count('right')}" if self.count("right") else ""
         return ", ".join(filter(None, [right, self.tally_of_others]))
 
     @property
     def tally_of_others(self) -> str:
-        """Counts of the checks that are not right: `not supported on 4 (strided x4), crashed on 1`."""
+        """Counts of the checks that are not right: `not supported on 4 (strided x4), hung on 1`."""
         # Reason for an unsupported call: the part excluded by `takes`, or the layout.
         unsupported_checks = [check for check in self.checks if check.status == "unsupported"]
         reasons = Counter(check.beyond or check.inputs for check in unsupported_checks)
         reasons_text = ", ".join(f"{reason} x{count}" for reason, count in reasons.items())
-        texts = (
-            [f"not supported on {len(unsupported_checks)} ({reasons_text})"]
-            if unsupported_checks
-            else []
-        )
+        texts = list[str]()
+        if unsupported_checks:
+            texts.append(f"not supported on {len(unsupported_checks)} ({reasons_text})")
         for status in STATUSES:
             if status not in ("right", "unsupported") and self.count(status):
                 texts.append(f"{status} on {self.count(status)}")
@@ -234,13 +232,13 @@ class VariantChecks(Model):
 
     @property
     def failure_lines(self) -> tuple[str, ...]:
-        """One line per failed check. A single one if none is right and all failed alike: no library loads."""
+        """One line per failed check; one if none is right and all failed alike: nothing loads."""
         failed = [check for check in self.checks if not check.passed]
         # A fault's text does not name the workload, so that equal failures have equal texts.
-        texts = {
-            f"{check.status}: {check.fault.text if check.fault else check.message}"
-            for check in failed
-        }
+        reasons = [
+            (check.status, check.fault.text if check.fault else check.message) for check in failed
+        ]
+        texts = {f"{status}: {text}" for status, text in reasons}
         if len(failed) > 1 and not self.count("right") and len(texts) == 1:
             return (f"{texts.pop()} ({len(failed)} checks)",)
         return tuple(f"{check.status}: {check.message}" for check in failed)
@@ -260,12 +258,12 @@ class Segment(Model):
     side: str
     workload: str
     round: Annotated[int, Field(ge=0)]
-    """Number of the round. A round has new processes and input values, unless several rounds share them."""
+    """Number of the round. Each has new processes and input values, unless several share them."""
     calls: Annotated[int, Field(ge=1)]
     seconds: tuple[float, ...]
     """Seconds per call, one value per sample."""
     waited: tuple[float, ...] = ()
-    """Seconds per call in which worker or judge waited for a busy core, per sample; empty: unknown."""
+    """Seconds per call in which worker or judge waited for a core, per sample; empty: unknown."""
     left_s: float = 0.0
     """Seconds per call, included in `seconds`, of work still running when the function returned."""
     processes: Annotated[int, Field(ge=0)] | None = None
@@ -293,10 +291,10 @@ class Measurement(Model):
     rounds: int
     """Number of rounds used (independent replicates)."""
     ratio: float
-    """Reference time / candidate time: exp of the mean log ratio of the rounds, outliers clipped."""
+    """Reference time / candidate time: exp of the rounds' mean log ratio, outliers clipped."""
     interval: Interval
     ranged: bool = False
-    """True if no useful interval exists. `ratio` is then the median and `interval` the range of rounds."""
+    """True if no useful interval exists: `ratio` is the median, `interval` the range of rounds."""
     reference_us: float
     candidate_us: float
     timed_by: Literal["loop", "itself"] = "loop"
@@ -331,7 +329,7 @@ class NullControl(Model):
 
 
 class PositiveControl(Model):
-    """Positive control: a variant slowed down on purpose against itself. The verdict must be `slower`."""
+    """Positive control: a variant slowed on purpose against itself. It must come out `slower`."""
 
     variant: str
     workload: str

@@ -89,9 +89,8 @@ class MachineRate(Model):
         shared = {"resource": "gpu", **self.model_dump(include={"source", "as_of", "gpu", "cloud"})}
         name = f"{self.cloud}/{self.region}/{self.shape}"
         prices = ((name, self.on_demand), (f"{name}/spot", self.spot))
-        return tuple(
-            Rate(name=key, usd_per_hour=usd, **shared) for key, usd in prices if usd is not None
-        )
+        known = [(key, usd) for key, usd in prices if usd is not None]
+        return tuple(Rate(name=key, usd_per_hour=usd, **shared) for key, usd in known)
 
 
 class RateCard(Model):
@@ -118,7 +117,7 @@ class RateCard(Model):
         return next((rate for rate in self.all_rates if rate.name == name), None)
 
     def with_waiting_person(self, *, is_attended: bool) -> "RateCard":
-        """The card with its first engineer as the person who waits, if `is_attended` and none is set yet."""
+        """The card, if `is_attended` with its first engineer as who waits, unless one is set."""
         if not is_attended or self.waiting is not None:
             return self
         engineers = [rate.name for rate in self.rates if rate.resource == "engineer"]

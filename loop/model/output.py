@@ -1,4 +1,4 @@
-"""Results of actions: the common fields, reading stored ones, and results that several rooms read."""
+"""Results of actions: common fields, reading stored ones, and results that several rooms read."""
 
 from collections.abc import Iterable
 from typing import Annotated, ClassVar, Literal, TypeVar
@@ -20,7 +20,7 @@ class Output(Model):
     message: str
     hint: str | None = None
     identity: str | None = None
-    """Key of the step's inputs. A resumed session runs the step again; if this changed, later steps, too."""
+    """Key of the step's inputs. A resumed session repeats the step, and later ones if this changed."""
     verdicts: tuple[Verdict, ...] = ()
     not_exercised: tuple[str, ...] = ()
     learned: tuple[str, ...] = ()
@@ -34,7 +34,7 @@ OutputType = TypeVar("OutputType", bound=Output)
 
 
 def read_output(record: Finished, output_class: type[OutputType]) -> OutputType | None:
-    """A step's stored result as `output_class`; None if its action returns another class, or it has no result."""
+    """A step's stored result as `output_class`; None if it is of another class or there is none."""
     if output_class.actions and record.action not in output_class.actions:
         return None
     try:
@@ -44,7 +44,7 @@ def read_output(record: Finished, output_class: type[OutputType]) -> OutputType 
 
 
 def outputs_of(finished: Iterable[Finished], output_class: type[OutputType]) -> list[OutputType]:
-    """Results of `output_class` from the last attempt of each step; steps of other actions are left out."""
+    """Results of `output_class` from the last attempt of each step; other actions are left out."""
     outputs = (read_output(record, output_class) for record in latest_attempts(finished))
     return [output for output in outputs if output is not None]
 
@@ -91,7 +91,7 @@ class MeasureOutput(Output):
     measurements: tuple[Measurement, ...] = ()
     rounds: int = 0
     called: dict[str, str] = Field(default_factory=dict)
-    """Side (variant or baseline) to its calling convention, as in `C, writes into a given output`."""
+    """Side (variant or baseline) to its calling convention: `C, writes into a given output`."""
     empty_us: dict[str, float] = Field(default_factory=dict)
     """Calling convention to the microseconds of an empty call."""
     outputs: int = 0
@@ -151,7 +151,7 @@ class SanitizerRun(Model):
 
     @property
     def summary_text(self) -> str:
-        """`small has a race in a_kernel at small.cuh:99, on B1 S64 float16: words (91 more)`; `small is clean`."""
+        """`small has a race in k at k.cuh:99, on B1 S64 float16: words (91 more)`; `x is clean`."""
         error = self.first_error
         if error is None:
             return f"{self.variant} is {self.status}"
@@ -177,7 +177,7 @@ class SanitizeOutput(Output):
 
 
 ProbeOutcome = Literal["fails", "passes", "other"]
-"""Result of a probe: `fails` with the failure under study, `passes`, or `other` (a different failure)."""
+"""Result of a probe: `fails` as under study, `passes`, or `other` (a different failure)."""
 
 
 class ComponentChecks(Model):
@@ -201,7 +201,7 @@ class Smallest(Model):
     variant: str
     check: Check
     words: str
-    """The workload for a command line: `B=1 S=65 D=64`; empty if it failed only at times, or after others."""
+    """The workload for a command line: `B=1 S=65 D=64`; empty if it alone does not always fail."""
     seed: int
     probes: int
     minimal: bool
@@ -285,5 +285,5 @@ class TurnOutput(Output):
     """Compiled variants whose build differs from the known-good build."""
     count: int = 0
     simple: str = ""
-    """The first changed variant in the manifest, taken as the simplest; empty for fewer than two."""
+    """The first changed variant in the manifest, taken as the simplest; empty for less than two."""
     simple_right: bool = True

@@ -30,9 +30,9 @@ class Step(Model):
     budget_s: Positive
     """Seconds the step is meant to take."""
     limit_s: Positive | None = None
-    """Seconds after which everything the step started is killed. Default: ten budgets, at least a minute."""
+    """Seconds after which all it started is killed. Default: ten budgets, at least a minute."""
     on_fail: Literal["stop", "continue", "skip_pattern"] = "stop"
-    """After a failure: stop the session, continue with the next step, or skip the rest of the pattern."""
+    """After a failure: stop the session, go on with the next step, or skip the pattern's rest."""
     mend: Text | None = None
     """Command that usually fixes a failure of this step."""
 
@@ -52,7 +52,7 @@ class Next(Model):
     """The pattern that runs next after a certain outcome."""
 
     when: str
-    """Expression over `failed`, `passed`, `session`, `device` and the outputs of this pattern's steps."""
+    """Expression over `failed`, `passed`, `session`, `device` and the outputs of its steps."""
     pattern: Name
     visits: Annotated[int, Field(ge=1, le=10_000)] = 1
     """How often per session this rule may apply."""
@@ -100,15 +100,15 @@ class Plan(Model):
     checks: tuple[str, ...] = ()
     """Names of workload sets to verify only. Sets that the target lacks are ignored."""
     same_within: Annotated[float, Field(ge=0.02, le=0.05)] = 0.02
-    """Share of time within which a variant and its known good count as `same`. A wider one is decided sooner; a
-    difference that is likelier than not above 1 % is timed on even so. At most the slowdown of the positive
-    control."""
+    """Share of time within which a variant and its known good count as `same`. A wider one is
+    decided sooner; a difference that is likelier than not above 1 % is timed on even so. At most
+    the positive control's slowdown."""
     budget: TimeBudget
     """Planned duration of the whole session."""
     success: str | None = None
     """The objective: an expression over the session's results; reached if it is true."""
     requires: str | None = None
-    """Expression over machine, revision and variants. If it is false, the session does not start."""
+    """Expression over machine, revision and variants. If it is false, no session starts."""
     stop_if: str | None = None
     """Expression over the session's results. Once it is true, no further step starts."""
     otherwise: Name | None = None
@@ -142,7 +142,7 @@ class PlannedPattern(Model):
     step_s: dict[str, float] = Field(default_factory=dict)
     """Step id to predicted seconds, for steps that ran in earlier sessions."""
     evidence: Literal["measured", "prior"]
-    """Basis of the prediction: `measured` in earlier sessions, or the pattern's estimate (`prior`)."""
+    """Basis of the prediction: `measured` in earlier sessions, or an estimate (`prior`)."""
 
 
 class ResolvedPlan(Model):
@@ -166,4 +166,4 @@ class Reached(Model):
     judged: bool = True
     """False if the objective concerns variants and no variant was judged."""
     uncompared: tuple[str, ...] = ()
-    """Variants that the objective compares with their known good, without a clear result on any workload."""
+    """Variants that the objective compares with their known good, without any clear result."""

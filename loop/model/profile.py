@@ -1,4 +1,4 @@
-"""A profile: facts of one variant on one workload, rules over these facts, and the resulting advice."""
+"""A profile: facts of one variant on one workload, rules over these facts, and their advice."""
 
 from difflib import get_close_matches
 from typing import Annotated, Literal
@@ -33,19 +33,16 @@ class DeviceFacts(Model):
     bytes_per_s: Annotated[float, Field(ge=0)]
     """Peak memory bandwidth in bytes per second; 0: unknown."""
     flops_per_s: dict[Dtype, Annotated[float, Field(gt=0)]] = Field(default_factory=dict)
-    """Element type to dense peak FLOP/s of the fastest units (tensor cores). Drivers do not report it."""
+    """Element type to dense peak FLOP/s of the fastest units (tensor cores); from no driver."""
     clock_hz: Annotated[float, Field(ge=0)] = 0.0
     """Maximum clock of the multiprocessors in Hz; 0: unknown."""
 
     @property
     def source(self) -> str:
         """Source of the values, in words: datasheet or driver."""
-        has_peaks = bool(self.flops_per_s)
-        return (
-            f"datasheet of {self.name}"
-            if has_peaks
-            else f"the driver of {self.name}, which tells no peak"
-        )
+        if self.flops_per_s:
+            return f"datasheet of {self.name}"
+        return f"the driver of {self.name}, which tells no peak"
 
 
 class KernelRun(Model):
@@ -105,7 +102,7 @@ Fact = bool | int | float | str | None
 
 
 def _validate_condition(text: str) -> str:
-    """Return a rule's condition unchanged. Raises ValueError if it does not parse or reads an unknown fact."""
+    """A rule's condition. Raises ValueError if it does not parse or reads an unknown fact."""
     try:
         names = Expression.parse(text).names
     except ExpressionError as error:

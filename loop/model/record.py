@@ -38,7 +38,7 @@ class Where(Model):
 
     @property
     def group(self) -> str:
-        """Device and software versions as text. Ratios are averaged only among jobs of equal groups."""
+        """Device and software versions as text. Ratios are averaged only within equal groups."""
         versions = {"driver": self.driver, "CUDA": self.cuda, "torch": self.torch}
         parts = [self.device, *(f"{name} {value}" for name, value in versions.items() if value)]
         if self.device == "cpu":
@@ -182,7 +182,7 @@ class Revision(Model):
 
 
 class KnownGood(Model):
-    """The known-good build of a variant: its last build with which all gates passed on such a device."""
+    """The known-good build of a variant: the last with which all gates passed on such a device."""
 
     session: str
     build_id: str
@@ -214,9 +214,8 @@ class Machine(Model):
         first, *others = self.gpus
         parts = [first]
         if others:
-            parts.append(
-                f"the first of {len(self.gpus)} that CUDA shows (then {', '.join(others)})"
-            )
+            rest = f"(then {', '.join(others)})"
+            parts.append(f"the first of {len(self.gpus)} that CUDA shows {rest}")
         if self.driver:
             parts.append(f"driver {self.driver}")
         return ", ".join(parts)
@@ -274,9 +273,8 @@ class SessionHead(SessionFacts):
     def repeat_command(self) -> str:
         """The command that runs this session again."""
         plan = self.plan.plan
-        options = [
-            word for name in (*self.variants, *self.emulated) for word in ("--variant", name)
-        ]
+        names = (*self.variants, *self.emulated)
+        options = [word for name in names for word in ("--variant", name)]
         options += [*self.target_options, "--device", self.device, "--threads", str(self.threads)]
         if plan.patterns == (plan.name,):  # The session of `loop run pattern`, which takes no seed.
             return shlex.join(["loop", "run", "pattern", plan.name, *options])
@@ -285,16 +283,8 @@ class SessionHead(SessionFacts):
 
     @property
     def resume_command(self) -> str:
-        words = [
-            "loop",
-            "run",
-            "session",
-            "--resume",
-            self.id,
-            *self.target_options,
-            *self.host_options,
-        ]
-        return shlex.join(words)
+        options = [*self.target_options, *self.host_options]
+        return shlex.join(["loop", "run", "session", "--resume", self.id, *options])
 
     @property
     def report_command(self) -> str:

@@ -1,4 +1,4 @@
-"""A target: a kernel project, declared by its manifest `target.yaml`: first the signature of its function."""
+"""A target: a kernel project, declared by its manifest `target.yaml`; first its signature."""
 
 import itertools
 import zlib
@@ -14,7 +14,7 @@ from loop.model.profile import DeviceFacts
 
 
 class PythonFunction(Model):
-    """A Python function: takes tensors by position and attributes by keyword; returns the output."""
+    """A Python function: takes tensors by position, attributes by keyword; returns the output."""
 
     python: Text
     """`module:function` or `file.py:function`, seen from the target's folder."""
@@ -24,8 +24,8 @@ class Fill(Model):
     """Random or constant values for one input tensor."""
 
     kind: Literal["normal", "constant", "one_hot", "zeros"] = "normal"
-    """`normal`: normal distribution; `constant`: one value everywhere; `one_hot`: one non-zero per row; `zeros`:
-    normal, but the first row is 0, and one element of each other row."""
+    """`normal`: normal distribution; `constant`: one value everywhere; `one_hot`: one non-zero per
+    row; `zeros`: normal, but the first row is 0, and one element of each other row."""
     scale: Annotated[float, Field(gt=0)] = 1.0
     """Standard deviation for `normal` and `zeros`; the value itself for the other kinds."""
     offset: float = 0.0
@@ -35,7 +35,7 @@ class Fill(Model):
 
 
 class Tolerance(Model):
-    """Allowed error of one element: atol + rtol * |reference|. Zero for both requires equal values."""
+    """Allowed error of one element: atol + rtol * |reference|. Zero for both: equal values."""
 
     atol: Annotated[float, Field(ge=0)]
     rtol: Annotated[float, Field(ge=0)]
@@ -58,7 +58,7 @@ class Attribute(Model):
     """A parameter of the call that is not a tensor. C kernels receive it as a double."""
 
     kind: Literal["flag", "choice", "number", "text"]
-    """C receives a flag as 0 or 1, a choice as its index, a number as is. Text: only for `parameters`."""
+    """C receives a flag as 0 or 1, a choice as its index, a number as is; `text`: a parameter."""
     default: bool | int | float | str | None = None
     """Value if a workload gives none. A number without a default is NaN in C and None in Python."""
     choices: tuple[str, ...] = ()
@@ -91,7 +91,7 @@ class Attribute(Model):
 
     @property
     def default_value(self) -> bool | int | float | str | None:
-        """The default value. Without a stated one: False for a flag, the first word for a choice."""
+        """The default value; if none is stated: False for a flag, the first word for a choice."""
         if self.default is None and self.kind in ("flag", "choice"):
             return False if self.kind == "flag" else self.choices[0]
         return self.default
@@ -101,8 +101,8 @@ class Signature(Model):
     """Inputs, outputs and attributes of the function, in the order of the C interface."""
 
     inputs: dict[Word, Text] = Field(default_factory=dict)
-    """Input tensors: name to dimensions, as in `q: B H Sq D`. With a `generator`, dimensions may be `...`, or
-    `inputs` may be empty; names, shapes and types then come from the generated tensors."""
+    """Input tensors: name to dimensions, as in `q: B H Sq D`. With a `generator`, dimensions may be
+    `...`, or `inputs` empty; names, shapes and types then come from the generated tensors."""
     outputs: dict[Word, Text] = Field(default_factory=dict)
     """Output tensors: name to dimensions. Default: the outputs that the reference returns."""
     attributes: dict[Word, Attribute] = Field(default_factory=dict)
@@ -112,12 +112,12 @@ class Signature(Model):
     parameters: dict[Word, Attribute] = Field(default_factory=dict)
     """Further values that only the generator receives."""
     updates: dict[Word, Word] = Field(default_factory=dict)
-    """Output to the input that it overwrites in place, as in `cache: k_cache`. Such outputs are not returned
-    and not passed again. All other inputs must stay unchanged."""
+    """Output to the input that it overwrites in place, as in `cache: k_cache`. Such outputs are not
+    returned and not passed again. All other inputs must stay unchanged."""
     shorthand: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     """Names by which a workload sets several dimensions to one size, as in `S: [Sq, Sk]`."""
     types: dict[Word, Dtype] = Field(default_factory=dict)
-    """Input or output name to its element type, for tensors with another type than the workload's."""
+    """Input or output name to its element type, for tensors of another type than the workload's."""
     words: dict[str, Text] = Field(default_factory=dict)
     """Dimension to a plural noun for messages, as in `Sq: query rows`."""
 
@@ -144,22 +144,22 @@ class Signature(Model):
 
 
 class Generator(PythonFunction):
-    """A Python function that makes the inputs of a call: tensors (also in containers) and other values. It
-    receives the workload's sizes, attributes and parameters by keyword, and `seed`, `dtype` (a `torch.dtype`) and
-    `device` if it declares them. `loop` seeds `random`, NumPy and torch before each call: equal seeds must give
-    equal values. If it makes GPU tensors, the reference runs on the GPU."""
+    """A Python function that makes the inputs of a call: tensors (also in containers) and others. It
+    gets the workload's sizes, attributes and parameters by keyword; `seed`, `dtype` (`torch.dtype`)
+    and `device` if it declares them. `loop` seeds `random`, NumPy and torch before each call: equal
+    seeds must give equal values. If it makes GPU tensors, the reference runs there, too."""
 
     passes: Literal["positional", "keywords", "one"] = "positional"
-    """How the function receives the generated value: items by position, by keyword, or one argument."""
+    """How the function receives what is generated: by position, by keyword, or as one argument."""
 
 
 class Modules(Model):
-    """The functions are classes such as `torch.nn.Module`. `loop` makes one object of each and calls it. `loop`
-    seeds with the same seed before each constructor, so that random weights are equal. It then converts the
-    reference's parameters to float64. Calls must not change parameters and buffers."""
+    """The functions are classes such as `torch.nn.Module`. `loop` makes one object of each and
+    calls it. Before each constructor it seeds alike, so that random weights are equal. It then
+    converts the reference's parameters to float64. Calls must not change parameters and buffers."""
 
     arguments: PythonFunction | None = None
-    """Function that returns constructor arguments: a list, or a dict of keywords. Default: no arguments."""
+    """Function that returns constructor arguments: a list or a dict of keywords. Default: none."""
     seed: Seed | None = None
     """Seed before each constructor. Default: a new seed in every round."""
     state: Literal["fixed", "free"] = "fixed"
@@ -171,10 +171,10 @@ class Checker(PythonFunction):
     bool, a message (empty: right) or both; or it raises AssertionError for a wrong output."""
 
     given: Annotated[tuple[Passed, ...], Field(min_length=1)] = ("inputs", "outputs")
-    """Its arguments, in order: the call's `inputs`, `expected` outputs of the reference (in the outputs'
-    types), and the `outputs` to check."""
+    """Its arguments, in order: the call's `inputs`, `expected` outputs of the reference (in the
+    outputs' types), and the `outputs` to check."""
     alone: bool = False
-    """Skip the comparison with the reference: for outputs that may differ, such as random samples."""
+    """Skip the comparison with the reference: for outputs that may differ, as random samples."""
 
 
 Value = bool | int
@@ -187,8 +187,8 @@ DeviceKey = Annotated[str, StringConstraints(pattern=r"^(cpu|sm_\d{2,3})$")]
 
 
 class Tuning(Model):
-    """A set of values to tune together, such as the shape of a tile. The compiler receives them as macros: field
-    `rows` of macro `TILE` becomes `-DTILE_ROWS=64` and replaces `{tuned}` in a variant's flags."""
+    """A set of values to tune together, as the shape of a tile. The compiler gets them as macros:
+    field `rows` of macro `TILE` becomes `-DTILE_ROWS=64` and replaces `{tuned}` in the flags."""
 
     title: Text
     variant: Identifier
@@ -200,8 +200,8 @@ class Tuning(Model):
     ]
     """Field to the values to try."""
     best: dict[DeviceKey, Values]
-    """Device (`cpu` or a compute capability) to its best measured values. A GPU that is missing here uses
-    the values of the first GPU."""
+    """Device (`cpu` or a compute capability) to its best measured values. A GPU that is missing
+    here uses the values of the first GPU."""
     workloads: Annotated[tuple[Entry, ...], Field(min_length=1)]
 
     @property
@@ -211,7 +211,7 @@ class Tuning(Model):
         return [dict(zip(self.values, combination, strict=True)) for combination in combinations]
 
     def best_on(self, device: str) -> Values | None:
-        """Best values of a device (`cpu` or `sm_89`); for an unknown GPU the first GPU's; None: no values."""
+        """Best values of a device (`cpu`, `sm_89`); for other GPUs the first GPU's; None: none."""
         if device in self.best:
             return self.best[device]
         gpus = [key for key in self.best if key != "cpu"]
@@ -274,7 +274,7 @@ class MustNotCompile(Model):
     flags: tuple[str, ...] = ()
     """Additional flags, as in `-DD=20`."""
     says: Text
-    """Text that the error must contain, such as a static assertion's. Quoted source lines do not count."""
+    """Text that the error must contain, as a static assertion's. Quoted source does not count."""
 
 
 Role = Literal["main", "example", "baseline"]
@@ -283,7 +283,7 @@ SetName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_-]{0,63}$")]
 ARCH, TUNED = "{arch}", "{tuned}"
 """Placeholders in flags: the GPU's compute capability, and the macros of the tuned values."""
 ARCH_WITH_ALL_INSTRUCTIONS = {"sm_90": ("-gencode=arch=compute_90a,code=sm_90a",)}
-"""Replacement of `-arch={arch}` for GPUs with instructions that later GPUs lack, as Hopper's `wgmma`."""
+"""Replacement of `-arch={arch}` for GPUs whose instructions later ones lack: Hopper's `wgmma`."""
 
 
 class BuildRecipe(Model):
@@ -292,15 +292,15 @@ class BuildRecipe(Model):
     compiler: Text = "g++"
     """Compiler: a name on the PATH or an absolute path."""
     flags: tuple[str, ...] = ("-O3",)
-    """Flags, in order. `loop` adds the output, the header's folder and the build id. `{arch}` becomes the
-    GPU's compute capability, as in `sm_89`: of this machine's GPU, else of the first of the target's
-    `devices`. For Hopper, `-arch={arch}` becomes `sm_90a`, which has all of its instructions. `{tuned}`
-    becomes the macros of the target's `tuning`."""
+    """Flags, in order. `loop` adds the output, the header's folder and the build id. `{arch}`
+    becomes the GPU's compute capability, as in `sm_89`: of this machine's GPU, else of the first of
+    the target's `devices`. For Hopper, `-arch={arch}` becomes `sm_90a`, with all instructions.
+    `{tuned}` becomes the macros of the target's `tuning`."""
 
     def with_placeholders_filled(
         self, flags_by_placeholder: Mapping[str, tuple[str, ...]]
     ) -> "BuildRecipe":
-        """The recipe with placeholders replaced; within a flag (`-arch={arch}`), only those for one flag."""
+        """The recipe with placeholders replaced; within a flag (`-arch={arch}`) by one flag only."""
         flags: list[str] = []
         for flag in self.flags:
             if flag in flags_by_placeholder:
@@ -337,13 +337,13 @@ class _Variant(Model):
     dtypes: Annotated[tuple[Dtype, ...], Field(min_length=1)] = ("float32",)
     """Supported element types. Default: those of the kind's default list that have a tolerance."""
     takes: Text | None = None
-    """Condition for supported calls, as in `D % 8 == 0 and Sk <= 65536`. It can read dimensions, attributes,
-    `dtype`, `itemsize` and `layout` (`contiguous`, `strided`, `misaligned`, `transposed`, `broadcast`).
-    `loop` skips other calls as not supported. Default: all calls. In a supported call, the variant may
-    decline only inputs that are not contiguous: by an error number, or in Python by
-    `raise NotImplementedError`. Any other exception is a crash."""
+    """Condition for supported calls, as in `D % 8 == 0 and Sk <= 65536`. It can read dimensions,
+    attributes, `dtype`, `itemsize` and `layout` (`contiguous`, `strided`, `misaligned`,
+    `transposed`, `broadcast`). `loop` skips other calls as not supported. Default: all calls. In a
+    supported call, the variant may decline only inputs that are not contiguous: by an error number,
+    or in Python by `raise NotImplementedError`. Any other exception is a crash."""
     deterministic: bool = True
-    """Whether the same inputs must give the same bits, or in Python the same values up to the order of sums."""
+    """Whether equal inputs must give equal bits, or in Python equal values but for sums' order."""
 
 
 class CAbiVariant(_Variant):
@@ -358,8 +358,8 @@ class CAbiVariant(_Variant):
     entry: Identifier
     build: BuildRecipe = BuildRecipe()
     architecture: Text | None = None
-    """The only supported GPU architecture, as in `sm_90`. `loop` skips the variant on other GPUs and says
-    so. None: no restriction besides the flags."""
+    """The only supported GPU architecture, as in `sm_90`. `loop` skips the variant on other GPUs
+    and says so. None: no restriction besides the flags."""
     launch: Launch | None = None
     """How a call is divided into parallel pieces; None: not declared."""
     emulation: BuildRecipe | None = None
@@ -382,15 +382,15 @@ class PythonVariant(_Variant):
     module: Annotated[str, StringConstraints(pattern=r"^([A-Za-z_]\w*(\.[A-Za-z_]\w*)*|.+\.py)$")]
     """Module in the target's folder or installed; or a file, as in `answers/1.py`."""
     function: Word
-    """Function in the module: tensors by position, attributes by keyword. With `modules` a class."""
+    """Function in the module: tensors by position, attributes by keyword. With `modules`: class."""
     passing: Literal["returned", "passed"] = "returned"
-    """`returned`: it returns outputs; `passed`: it writes to output tensors passed after the inputs."""
+    """`returned`: it returns outputs; `passed`: it writes to tensors passed after the inputs."""
     dtypes: Annotated[tuple[Dtype, ...], Field(min_length=1)] = ("float32", "float16", "bfloat16")
     launch: Launch | None = None
 
 
 class CommandVariant(_Variant):
-    """A program that reads tensors from files and writes its output to a file. It may time itself."""
+    """A program that reads tensors from files and writes its output to one. It may time itself."""
 
     kind: Literal["command"]
     """A program that runs once per call. Reports mark times that it measured itself."""
@@ -398,8 +398,8 @@ class CommandVariant(_Variant):
     device: Device
     run: Annotated[tuple[Text, ...], Field(min_length=1)]
     """The command line. Placeholders are sizes (`{N}`), attributes (`{factor}`), the element type
-    (`{dtype}`) and files of tensors (`{x}`, `{output}`). The environment variable LOOP_CALL names a JSON
-    description of the call."""
+    (`{dtype}`) and files of tensors (`{x}`, `{output}`). The environment variable LOOP_CALL names a
+    JSON description of the call."""
 
 
 Variant = Annotated[CAbiVariant | PythonVariant | CommandVariant, Field(discriminator="kind")]
@@ -414,20 +414,20 @@ class Component(Model):
     entry: Annotated[str, StringConstraints(pattern=r"^[a-z]([a-z0-9_]|\{of\})*$")]
     """The exported function; `{of}` becomes the variant's name."""
     flags: tuple[str, ...] = ()
-    """Additional flags, for a separate build. The variant's own build does not contain the component then."""
+    """Additional flags, for a separate build; the variant's own build then lacks the component."""
     signature: Signature | None = None
-    """Its own inputs and outputs. A dimension that only the output has is known from the output's size.
+    """Its own inputs and outputs. A dimension that only the output has is known from its size.
     Default: the target's signature, with only the output replaced by `output`."""
     output: Text | None = None
-    """Dimensions of an intermediate result (float32) of the variant's call; instead of `signature`."""
+    """Dimensions of an intermediate result (float32) of the variant's call, for no `signature`."""
     reference: PythonFunction
-    """Trusted slow implementation in float64. If it declares `sizes`, it receives all dimension sizes."""
+    """Trusted slow implementation in float64. If it declares `sizes`, it gets all dimensions."""
     plain: PythonFunction | None = None
     """Plain implementation in the element type itself."""
     inputs: PythonFunction | None = None
-    """Makes the inputs from `sizes`, `seed` and attributes; returns one tensor each. Default: `values`."""
+    """Makes the inputs, a tensor each, from `sizes`, `seed` and attributes. Default: `values`."""
     form: PythonFunction | None = None
-    """Normalises an output before the comparison, if several outputs are equivalent. Keeps the shape."""
+    """Normalises an output before the comparison, if several are equivalent. Keeps the shape."""
     tolerance: dict[Dtype, Tolerance] = Field(default_factory=dict)
     """Workload's element type to the allowed error. Default: the target's."""
     values: dict[Identifier, dict[Identifier, Fill]] = Field(default_factory=dict)
@@ -463,13 +463,13 @@ class Target(Model):
     properties: tuple[Text, ...] = ()
     """Relations between outputs to test without a reference: functions, as `module:function`."""
     faults: dict[Text, PythonFunction] = Field(default_factory=dict)
-    """Known faults, to explain wrong outputs: description (`the rows were not divided`) to faulty reference."""
+    """Known faults that explain wrong outputs: `rows were not divided` to a faulty reference."""
     values: dict[Identifier, dict[Identifier, Fill]] = Field(default_factory=dict)
-    """Kind of values (named by workloads) to input to its fill. Missing inputs: standard normal values."""
+    """Kind of values (named by workloads) to input to its fill. Missing inputs: standard normal."""
     memory: str | None = None
-    """Expression over dimensions and attributes: bytes that the float64 reference needs for one call."""
+    """Expression over dimensions and attributes: bytes that the reference needs for one call."""
     first_call_s: Annotated[float, Field(gt=0)] | None = None
-    """Time limit in seconds of a process's first call, which may compile or autotune. Default: 120."""
+    """Time limit in seconds of a process's first call, which may compile or tune. Default: 120."""
     tolerance: dict[Dtype, Tolerance]
     """Element type to the allowed error of one element."""
     dtypes: dict[Device, Dtype]
@@ -477,7 +477,7 @@ class Target(Model):
     flops: str | None = None
     """Expression over dimensions and attributes: floating-point operations of one call."""
     bytes: str | None = None
-    """Expression over dimensions, attributes and `itemsize`: minimum memory traffic of one call in bytes."""
+    """Expression over dimensions, attributes and `itemsize`: least bytes that one call moves."""
     devices: dict[Annotated[str, StringConstraints(pattern=r"^sm_\d{2,3}$")], DeviceFacts] = Field(
         default_factory=dict
     )
@@ -495,7 +495,7 @@ class Target(Model):
     def _set_default_dtypes(
         cls, variants: dict[str, Variant], info: ValidationInfo
     ) -> dict[str, Variant]:
-        """Variants that state no `dtypes` get the default types of their kind that have a tolerance, if any."""
+        """Variants without `dtypes` get those of their kind that have a tolerance, if any has."""
         typed, tolerances = dict(variants), info.data.get("tolerance", {})
         for name, variant in variants.items():
             dtypes = tuple(dtype for dtype in variant.dtypes if dtype in tolerances)
@@ -505,17 +505,13 @@ class Target(Model):
 
     @property
     def is_plain(self) -> bool:
-        """Whether the manifest determines all tensors of a call (no shape is `ANY`), and there is exactly one
-        output, which is no updated input."""
+        """Whether the manifest determines all tensors of a call (no shape is `ANY`), and there is
+        exactly one output, which is no updated input."""
         inputs, outputs = self.signature.inputs, self.signature.outputs
         has_known_shapes = bool(inputs) and ANY not in (*inputs.values(), *outputs.values())
         has_one_new_output = len(outputs) == 1 and not self.signature.updates
-        return (
-            has_known_shapes
-            and has_one_new_output
-            and self.generator is None
-            and self.modules is None
-        )
+        is_made_by_code = self.generator is not None or self.modules is not None
+        return has_known_shapes and has_one_new_output and not is_made_by_code
 
     @property
     def python_functions(self) -> tuple[str, ...]:
@@ -527,8 +523,8 @@ class Target(Model):
         return (*(function.python for function in functions if function), *self.properties)
 
     def component_target(self, component: Component) -> "Target":
-        """A component as a target of its own, without generator, checker, modules and counts of work. Its only
-        workload set is `component`."""
+        """A component as a target of its own, without generator, checker, modules and counts of
+        work. Its only workload set is `component`."""
         signature = component.signature
         if signature is None:  # The target's own inputs, and an intermediate result as the output.
             types: dict[str, Dtype] = {**self.signature.types, OUTPUT: "float32"}
@@ -551,13 +547,12 @@ class Target(Model):
         return self.model_copy(update=fields)
 
     def compiled_variant(self, name: str, architecture: str) -> CAbiVariant:
-        """A compiled variant with placeholders filled. `architecture`: compute capability, as `sm_89`."""
+        """A compiled variant with placeholders filled. `architecture`: as `sm_89`."""
         variant = self.variants[name]
         assert isinstance(variant, CAbiVariant)
+        arch_flags = ARCH_WITH_ALL_INSTRUCTIONS.get(architecture, (f"-arch={architecture}",))
         flags_by_placeholder = {
-            f"-arch={ARCH}": ARCH_WITH_ALL_INSTRUCTIONS.get(
-                architecture, (f"-arch={architecture}",)
-            ),
+            f"-arch={ARCH}": arch_flags,
             ARCH: (architecture,),
             TUNED: self.tuning_macros("cpu" if variant.device == "cpu" else architecture),
         }
@@ -565,7 +560,7 @@ class Target(Model):
         return variant.model_copy(update={"build": build})
 
     def emulated_variant(self, name: str, device: str = "") -> CAbiVariant:
-        """A variant as built for the emulator on a CPU, with tuned values of a device. Default: the first GPU."""
+        """A variant as built for the emulator on a CPU, with the tuning of a device or first GPU."""
         variant = self.variants[name]
         assert isinstance(variant, CAbiVariant)
         assert variant.emulation is not None
@@ -574,18 +569,13 @@ class Target(Model):
         return variant.model_copy(update={"device": "cpu", "build": build})
 
     def tuning_macros(self, device: str) -> tuple[str, ...]:
-        """Compiler flags that define all tuned values for a device: `cpu` or a compute capability."""
+        """Compiler flags that define all tuned values for a device: `cpu` or a capability."""
         flags: list[str] = []
         for tuning in self.tuning.values():
             for field, value in (tuning.best_on(device) or {}).items():
                 flags.append(f"-D{tuning.macro}_{field.upper()}={literal_text(value)}")
-        return tuple(flags)
-
-    def variants_on(self, device: Device) -> tuple[str, ...]:
-        """Names of the variants that run on a device, in the manifest's order."""
-        return tuple(
-            name for name, variant in self.variants.items() if variant.device in (device, "any")
-        )
+        variants = self.variants.items()
+        return tuple(name for name, variant in variants if variant.device in (device, "any"))
 
     @property
     def emulated_variants(self) -> tuple[str, ...]:
@@ -595,7 +585,7 @@ class Target(Model):
 
 
 class Workload(Model):
-    """One problem instance: sizes, type, attributes, kind of values and seed. It determines all inputs."""
+    """One problem instance: sizes, type, attributes, kind of values, seed: they fix all inputs."""
 
     name: str
     """Short description, unique within the target: `B1 H1 S64 D64 float16`."""
@@ -603,8 +593,8 @@ class Workload(Model):
     attributes: dict[str, bool | int | float | str | None] = Field(default_factory=dict)
     dtype: Dtype
     values: str = "normal"
-    """Kind of input values: `normal` (standard deviation 1), `wide` (4), `constant` (one value per tensor),
-    or a kind of the target."""
+    """Kind of input values: `normal` (standard deviation 1), `wide` (4), `constant` (one value per
+    tensor), or a kind of the target."""
     seed: int = 0
     weight: Annotated[float, Field(gt=0)] = 1.0
     """Relative share of time that these calls take in the user's program."""

@@ -1,4 +1,4 @@
-"""Expands a target's workload sets to single workloads: lists, shorthands and defaults are filled in."""
+"""Expands a target's workload sets to single workloads: lists, shorthands and defaults."""
 
 import contextlib
 import itertools
@@ -18,7 +18,7 @@ Attributes = Mapping[str, Scalar | None]
 
 
 class WorkloadError(ValueError):
-    """A workload entry does not fit the signature. It has the key and what was expected and found."""
+    """A workload entry does not fit the signature. It has the key, what was expected, and found."""
 
     def __init__(self, key: str, expected: str, got: str, *, known: Sequence[str] = ()) -> None:
         super().__init__(f"{key}: expected {expected}, got {got}")
@@ -41,7 +41,7 @@ class CallConditions(Protocol):
 def expand_sets(
     target: Target, sets: Iterable[str], dtype: Dtype, seed: int = 0
 ) -> tuple[Workload, ...]:
-    """All workloads of the named sets, each once. `dtype`: for entries without one. Raises WorkloadError."""
+    """All workloads of the named sets, each once. `dtype`: if they name none. WorkloadError."""
     workload_by_name: dict[str, Workload] = {}
     for entry in (entry for name in sets for entry in target.workloads[name]):
         lists = [value if isinstance(value, tuple) else (value,) for value in entry.values()]
@@ -54,18 +54,16 @@ def expand_sets(
 def make_workload(
     target: Target, entry: Mapping[str, Scalar], default_dtype: Dtype, seed: int = 0
 ) -> Workload:
-    """One workload from an entry without lists. Raises WorkloadError if it does not fit the signature."""
+    """One workload from an entry without lists. WorkloadError if it does not fit the signature."""
     signature = target.signature
     sizes = _expand_sizes(signature, entry)
     attributes: dict[str, Scalar | None] = {}
     for key, attribute in signature.attributes_and_parameters.items():
         attributes[key] = value = entry.get(key, attribute.default_value)
         if key in entry and not attribute.admits(value):
-            expected = (
-                f"one of {', '.join(attribute.choices)}"
-                if attribute.choices
-                else f"a {attribute.kind}"
-            )
+            expected = f"a {attribute.kind}"
+            if attribute.choices:
+                expected = f"one of {', '.join(attribute.choices)}"
             raise WorkloadError(key, expected, repr(value))
     dtype = entry.get("dtype", default_dtype)
     if dtype not in ITEM_SIZES:
@@ -79,16 +77,9 @@ def make_workload(
     if isinstance(weight, bool | str) or not 0 < weight < math.inf:
         raise WorkloadError("weight", "a number above 0", repr(weight))
     name = _workload_name(signature, sizes, attributes, str(dtype), str(value_kind))
-    fields = {
-        "sizes": sizes,
-        "attributes": attributes,
-        "dtype": dtype,
-        "values": value_kind,
-        "weight": weight,
-    }
-    return Workload.model_validate(
-        {"name": name, "seed": seed + zlib.crc32(name.encode()), **fields}
-    )
+    fields: dict[str, object] = {"sizes": sizes, "attributes": attributes, "weight": weight}
+    fields |= {"name": name, "seed": seed + zlib.crc32(name.encode())}
+    return Workload.model_validate({**fields, "dtype": dtype, "values": value_kind})
 
 
 def _expand_sizes(signature: Signature, entry: Mapping[str, Scalar]) -> dict[str, int]:
@@ -99,17 +90,9 @@ def _expand_sizes(signature: Signature, entry: Mapping[str, Scalar]) -> dict[str
         if names and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
             raise WorkloadError(key, "a size of 0 or more", repr(value))
         sizes |= {name: int(value) for name in names}
-        if (
-            not names
-            and key not in signature.attributes_and_parameters
-            and key not in RESERVED_KEYS
-        ):
-            known = [
-                *signature.shorthand,
-                *signature.dimensions,
-                *signature.attributes_and_parameters,
-                *RESERVED_KEYS,
-            ]
+        others = (*signature.attributes_and_parameters, *RESERVED_KEYS)
+        if not names and key not in others:
+            known = [*signature.shorthand, *signature.dimensions, *others]
             raise WorkloadError(key, f"one of {', '.join(known)}", "an unknown name", known=known)
     for name in signature.dimensions:
         if name not in sizes:
@@ -143,16 +126,14 @@ def _workload_name(
 
 
 def _shorten_sizes(signature: Signature, sizes: dict[str, int]) -> dict[str, int]:
-    """Sizes, with each shorthand in place of its first dimension, and without its others, if all are equal."""
+    """Sizes, with a shorthand in place of its first dimension, without the others, if all agree."""
     short_sizes = dict(sizes)
     for shorthand, names in signature.shorthand.items():
         distinct_sizes = {short_sizes.get(name) for name in names}
         if len(distinct_sizes) == 1 and None not in distinct_sizes:
             first, *other_names = names
-            names_left = [name for name in short_sizes if name not in other_names]
-            short_sizes = {
-                shorthand if name == first else name: short_sizes[name] for name in names_left
-            }
+            kept = {name: size for name, size in short_sizes.items() if name not in other_names}
+            short_sizes = {shorthand if name == first else name: s for name, s in kept.items()}
     return short_sizes
 
 
@@ -164,7 +145,7 @@ def evaluate_work(formula: str | None, workload: Workload) -> float | None:
 
 
 def count_operations(target: Target, workload: Workload) -> float:
-    """Operations of a call by the manifest's `flops`; if it is missing or 0, the product of all sizes."""
+    """Operations of a call by the manifest's `flops`; if none or 0, the product of all sizes."""
     return evaluate_work(target.flops, workload) or float(math.prod(workload.sizes.values()))
 
 
@@ -176,7 +157,7 @@ def is_supported(variant: CallConditions, workload: Workload) -> bool:
 def explain_unsupported(
     variant: CallConditions, workload: Workload, layout: Layout = "contiguous"
 ) -> str:
-    """The values in the part of `takes` that excludes a workload, as `D=250`; empty if it is supported."""
+    """The values in the part of `takes` that excludes a workload, as `D=250`; else empty."""
     if variant.takes is None:
         return ""
     values = {"layout": layout, **workload.formula_values, "dtype": workload.dtype}
@@ -195,24 +176,19 @@ def make_entry(signature: Signature, workload: Workload) -> dict[str, Scalar]:
         if value is not None and value != signature.attributes_and_parameters[name].default_value
     }
     kind = {} if workload.values == "normal" else {"values": workload.values}
-    return {
-        **_shorten_sizes(signature, workload.sizes),
-        **attributes,
-        **kind,
-        "dtype": workload.dtype,
-    }
+    sizes = _shorten_sizes(signature, workload.sizes)
+    return {**sizes, **attributes, **kind, "dtype": workload.dtype}
 
 
 def format_entry(entry: Mapping[str, object], separator: str = " ") -> str:
-    """An entry as words of a command line: `B=1 S=65 causal=true dtype=float16`. Values but text are JSON."""
-    texts = {
-        key: value if isinstance(value, str) else json.dumps(value) for key, value in entry.items()
-    }
+    """An entry as words of a command line: `B=1 S=65 causal=true dtype=float16`; no text: JSON."""
+    values = entry.items()
+    texts = {key: v if isinstance(v, str) else json.dumps(v) for key, v in values}
     return separator.join(f"{key}={text}" for key, text in texts.items())
 
 
 def parse_entry(text: str) -> dict[str, Scalar]:
-    """Read the text of `format_entry`, also with commas. Raises WorkloadError for a word without a value."""
+    """Read the text of `format_entry`, also with commas. WorkloadError for a word without value."""
     entry: dict[str, Scalar] = {}
     for word in text.replace(",", " ").split():
         key, equals, value = word.partition("=")
@@ -232,7 +208,6 @@ def tensor_bytes(target: Target, workload: Workload) -> dict[str, int]:
     for name, dimensions in {**signature.inputs, **signature.outputs}.items():
         if dimensions != ANY:
             item_bytes = ITEM_SIZES[signature.types.get(name, workload.dtype)]
-            bytes_by_tensor[name] = (
-                math.prod(workload.sizes[size] for size in dimensions.split()) * item_bytes
-            )
+            elements = math.prod(workload.sizes[size] for size in dimensions.split())
+            bytes_by_tensor[name] = elements * item_bytes
     return bytes_by_tensor
