@@ -1,4 +1,4 @@
-"""Checks of the environment; each failure comes with a hint how to fix it. Notices of preemption."""
+"""Checks of the environment; each failure has a hint how to fix it. Notices of preemption."""
 
 import os
 import re
@@ -50,15 +50,14 @@ def torch(context: Context, arguments: Requirement) -> RunningAction[TorchOutput
     conflict, hint = explain_torch_misfit(output, arguments.at_least, context.bench.device)
     if output.ok and conflict:
         output = output.model_copy(update={"ok": False, "message": conflict, "hint": hint})
-    return Result(
-        output.model_copy(update={"identity": f"torch {output.version} {output.cuda_build}"})
-    )
+    identity = f"torch {output.version} {output.cuda_build}"
+    return Result(output.model_copy(update={"identity": identity}))
 
 
 def explain_torch_misfit(
     output: TorchOutput, at_least: str, device: Device
 ) -> tuple[str, str | None]:
-    """Why this torch does not fit the device or its driver (empty if it fits), and how to fix that, if known."""
+    """Why this torch does not fit the device or its driver (else empty), and how to fix it if known."""
     gpus_here = detect_gpus()
     if not is_new_enough(output.version, at_least):
         return f"torch {output.version} is older than {at_least}", None
@@ -67,11 +66,10 @@ def explain_torch_misfit(
         return conflict, "pip install --force-reinstall torch, from an index with CUDA builds"
     if device == "cpu" or output.cuda_build is None:
         return "", None
-    supported = f"CUDA {gpus_here.cuda[0]}" if gpus_here.cuda else "an older CUDA"
+    driver_cuda, driver = gpus_here.cuda, gpus_here.driver
+    supported = f"CUDA {driver_cuda[0]}" if driver_cuda else "an older CUDA"
     subject = "torch built for CUDA"
-    conflict, _ = machine.explain_old_driver(
-        subject, output.cuda_build, gpus_here.cuda, gpus_here.driver
-    )
+    conflict, _ = machine.explain_old_driver(subject, output.cuda_build, driver_cuda, driver)
     return conflict, f"install a newer driver, or a torch that is built for {supported}"
 
 
@@ -92,8 +90,8 @@ def is_new_enough(version: str, at_least: str) -> bool:
 
 
 def device(context: Context, arguments: NoArguments) -> RunningAction[DeviceOutput]:
-    """Check the device: present, computes correctly, driver new enough for the toolkit. If nvcc does not
-    fit the GPU, the check fails without running anything on the GPU."""
+    """Check the device: present, computes correctly, driver new enough for the toolkit. If nvcc
+    does not fit the GPU, the check fails without running anything on the GPU."""
     bench, host, gpus_here = context.bench, context.task.machine, detect_gpus()
     fields: dict[str, Any] = {"name": host.processor}
     device_name = host.processor
@@ -108,17 +106,11 @@ def device(context: Context, arguments: NoArguments) -> RunningAction[DeviceOutp
     try:
         for variant in bench.compiled_variants(context.task.variants).values():
             require_fit(variant, needs_compiler=False)
-        output = DeviceOutput.model_validate(
-            {**fields, **(yield from _run_check(context, "device"))}
-        )
+        fields |= yield from _run_check(context, "device")
     except BuildFailed as misfit:
-        fields |= {
-            "ok": False,
-            "device": bench.device,
-            "message": misfit.message,
-            "hint": misfit.hint,
-        }
-        output = DeviceOutput.model_validate(fields)
+        fields |= {"ok": False, "message": misfit.message, "hint": misfit.hint}
+        fields |= {"device": bench.device}
+    output = DeviceOutput.model_validate(fields)
     message = f"{device_name or bench.device}: {output.message}"
     identity = f"{bench.device} {output.name} {host.name} {output.driver}"
     return Result(output.model_copy(update={"message": message, "identity": identity}))
@@ -137,9 +129,10 @@ def _run_check(context: Context, check: str) -> Waiting[dict[str, Any]]:
 
 
 def extension(context: Context, arguments: NoArguments) -> RunningAction[ExtensionOutput]:
-    """Check that builds are up to date, load, and are right on one workload; a variant without a build passes.
-    The check ends at the first variant that needs a build, or is wrong on the first workload of target.yaml."""
+    """Check that builds are up to date, load, and are right on one workload; a variant without a build
+    passes. The check ends at the first variant that needs a build, or is wrong on that workload."""
     bench, folder, right_variants = context.bench, context.task.folder, list[str]()
+    target = bench.target
     for name, variant in bench.compiled_variants(context.task.variants).items():
         try:
             require_fit(variant)
@@ -151,12 +144,9 @@ def extension(context: Context, arguments: NoArguments) -> RunningAction[Extensi
         cached = build.find_build(name, variant, folder, cache=bench.cache, include=bench.include)
         if cached is None:
             return Result(ExtensionOutput(ok=True, message=f"{name} needs a build"))
-        workload = expand_sets(
-            bench.target, bench.target.workloads, bench.target.dtypes[bench.device]
-        )[0]
-        (checks,) = yield from verify(
-            bench, [Job(bench.make_side(name, cached), [workload], layouts=False)]
-        )
+        workload = expand_sets(target, target.workloads, target.dtypes[bench.device])[0]
+        job = Job(bench.make_side(name, cached), [workload], layouts=False)
+        (checks,) = yield from verify(bench, [job])
         if failed_check := checks.first_failure:
             message = f"{name}: {failed_check.message}"
             hint = f"`{context.command('kernels', 'verify', name)}`"
@@ -165,14 +155,13 @@ def extension(context: Context, arguments: NoArguments) -> RunningAction[Extensi
     message = f"{', '.join(right_variants)}: fresh, loads, answers"
     if not right_variants:
         message = "no variant here has to be built"
-    return Result(
-        ExtensionOutput(ok=True, message=message, extension="ready"), idle=not right_variants
-    )
+    output = ExtensionOutput(ok=True, message=message, extension="ready")
+    return Result(output, idle=not right_variants)
 
 
 def preemption(context: Context, arguments: NoArguments) -> RunningAction[PreemptionOutput]:
-    """Report the machine's cloud; fails if that announces preemption within `ANSWER_LIMIT_S`.
-    Waits at most that long for its first answer; outside a session nothing is watched, and the step passes."""
+    """Report the machine's cloud; fails if that announces preemption within `ANSWER_LIMIT_S`. Waits
+    so long for its first answer; outside a session nothing is watched, and the step passes."""
     watch, deadline = context.preemption_watch, time.monotonic() + ANSWER_LIMIT_S
     if watch is None:
         message = "preemption watch: nothing is watched outside a session"
@@ -180,19 +169,18 @@ def preemption(context: Context, arguments: NoArguments) -> RunningAction[Preemp
     while not watch.is_settled and time.monotonic() < deadline:
         yield Tick("asking for the cloud's metadata server")
         time.sleep(0.02)
-    watched = (
-        f"{watch.cloud} is asked every second"
-        if watch.cloud
-        else "; ".join(watch.explain_unwatched())
-    )
+    watched = f"{watch.cloud} is asked every second"
+    if not watch.cloud:
+        watched = "; ".join(watch.explain_unwatched())
     fields = {"cloud": watch.cloud, "notice": watch.notice}
     return Result(PreemptionOutput(ok=not watch.notice, message=watch.notice or watched, **fields))
 
 
 def require_fit(variant: CAbiVariant, *, needs_compiler: bool = True) -> None:
-    """Raise BuildFailed if a variant cannot be compiled by its nvcc for the GPU here, or cannot run on it. The
-    driver's own error at the first launch, such as `invalid device function`, explains nothing. Passes without a
-    GPU and for another compiler, because nothing is known then; without nvcc, unless `needs_compiler`."""
+    """Raise BuildFailed if a variant cannot be compiled by its nvcc for the GPU here, or cannot run
+    on it. The driver's own error at the first launch, such as `invalid device function`, explains
+    nothing. Passes without a GPU and for another compiler, because nothing is known then; without
+    nvcc, unless `needs_compiler`."""
     gpus_here, compiler = detect_gpus(), variant.build.compiler
     gpu, driver_cuda = gpus_here.first, gpus_here.cuda
     if gpu is None or variant.device != "cuda" or not is_nvcc(variant.build):
@@ -201,9 +189,8 @@ def require_fit(variant: CAbiVariant, *, needs_compiler: bool = True) -> None:
     bound = f", older than {driver_cuda[0] + 1}.0" if driver_cuda else ""
     hint = f"install a CUDA toolkit that knows {gpu.architecture}{bound}: {machine.TOOLKIT_ARCHIVE}"
     if needs_compiler and shutil.which(compiler) is None:
-        toolkits = [
-            Path(os.environ[name]) for name in ("CUDA_HOME", "CUDA_PATH") if name in os.environ
-        ]
+        folders = [os.environ.get(name) for name in ("CUDA_HOME", "CUDA_PATH")]
+        toolkits = [Path(folder) for folder in folders if folder is not None]
         toolkits.append(Path(TOOLKIT_ROOT) / "cuda")
         toolkits += sorted(Path(TOOLKIT_ROOT).glob("cuda-*"), reverse=True)  # The newest first.
         compilers = [toolkit / "bin/nvcc" for toolkit in toolkits]
@@ -213,17 +200,13 @@ def require_fit(variant: CAbiVariant, *, needs_compiler: bool = True) -> None:
     release = machine.nvcc_release(compiler)
     if release is None:
         return
-    conflict, remedy = machine.explain_old_driver(
-        "code from nvcc", release, driver_cuda, gpus_here.driver
-    )
+    subject = "code from nvcc"
+    conflict, remedy = machine.explain_old_driver(subject, release, driver_cuda, gpus_here.driver)
     if conflict:
         raise BuildFailed(conflict, remedy, "", no_compiler=True)
-    codes = (
-        output_of([compiler, "--list-gpu-code"], limit_s=machine.VERSION_LIMIT_S) or ""
-    ).split()
-    is_unknown = (
-        bool(codes) and gpu.architecture not in codes
-    )  # A compiler may not list what it knows.
+    codes_text = output_of([compiler, "--list-gpu-code"], limit_s=machine.VERSION_LIMIT_S)
+    codes = (codes_text or "").split()  # A compiler may not list what it knows.
+    is_unknown = bool(codes) and gpu.architecture not in codes
     if is_unknown and machine.requests_code_for(variant.build.flags, gpu.architecture):
         range_text = f"nvcc {release} compiles for {codes[0]} to {codes[-1]}"
         message = f"{range_text}, not for {gpu.architecture} ({gpu.name})"

@@ -49,7 +49,7 @@ class JudgedOutput(Output):
 
 
 def as_target_step(record: Finished) -> Finished:
-    """A `change.*` step as the equal `kernel.*` step; else `record`, as for one that did not run."""
+    """A `change.*` step that ran, as the equal `kernel.*` step; of others `record` itself."""
     judged_output = read_output(record, JudgedOutput)
     if judged_output is None or not judged_output.found:
         return record

@@ -148,7 +148,7 @@ class Comparison(Model):
     spans: dict[str, Span] = Field(default_factory=dict)
     """Dimension to its first and last wrong index."""
     fits: dict[str, bool] | None = None
-    """Faults that explain all wrong elements; True if right ones too. None: too few, or not tried."""
+    """Faults that explain all wrong elements; True if right ones too. None: too few, or untried."""
 
 
 class Check(Comparison):
@@ -159,7 +159,7 @@ class Check(Comparison):
     threads: int | None = None
     status: CheckStatus
     """`unsupported`: excluded by `takes`, or a declined layout; `not judged`: the reference raised or
-    overflowed; `tampered`: it replaced the judge's code; `refused`: it declined a call of `takes`."""
+    overflowed; `tampered`: it replaced the judge's code; `refused`: it declined a supported call."""
     message: str
     cause: Cause = ""
     fault: Fault | None = None

@@ -20,7 +20,7 @@ class Output(Model):
     message: str
     hint: str | None = None
     identity: str | None = None
-    """Key of the step's inputs. A resumed session repeats the step, and later ones if this changed."""
+    """Key of the step's inputs. A resume repeats the step, and later ones if this changed."""
     verdicts: tuple[Verdict, ...] = ()
     not_exercised: tuple[str, ...] = ()
     learned: tuple[str, ...] = ()

@@ -147,7 +147,7 @@ class Generator(PythonFunction):
     """A Python function that makes the inputs of a call: tensors (also in containers) and others. It
     gets the workload's sizes, attributes and parameters by keyword; `seed`, `dtype` (`torch.dtype`)
     and `device` if it declares them. `loop` seeds `random`, NumPy and torch before each call: equal
-    seeds must give equal values. If it makes GPU tensors, the reference runs there, too."""
+    seeds must give equal values. If it makes GPU tensors, the reference runs there."""
 
     passes: Literal["positional", "keywords", "one"] = "positional"
     """How the function receives what is generated: by position, by keyword, or as one argument."""
@@ -300,7 +300,7 @@ class BuildRecipe(Model):
     def with_placeholders_filled(
         self, flags_by_placeholder: Mapping[str, tuple[str, ...]]
     ) -> "BuildRecipe":
-        """The recipe with placeholders replaced; within a flag (`-arch={arch}`) by one flag only."""
+        """The recipe with placeholders replaced; within a flag (`-arch={arch}`) by one flag."""
         flags: list[str] = []
         for flag in self.flags:
             if flag in flags_by_placeholder:
@@ -560,7 +560,7 @@ class Target(Model):
         return variant.model_copy(update={"build": build})
 
     def emulated_variant(self, name: str, device: str = "") -> CAbiVariant:
-        """A variant as built for the emulator on a CPU, with the tuning of a device or first GPU."""
+        """A variant as built for the emulator on a CPU, tuned for a device. Default: the first GPU."""
         variant = self.variants[name]
         assert isinstance(variant, CAbiVariant)
         assert variant.emulation is not None
