@@ -57,7 +57,7 @@ def torch(context: Context, arguments: Requirement) -> RunningAction[TorchOutput
 def explain_torch_misfit(
     output: TorchOutput, at_least: str, device: Device
 ) -> tuple[str, str | None]:
-    """Why this torch does not fit the device or its driver (else empty), and how to fix it if known."""
+    """Why this torch does not fit the device or its driver (else empty); a remedy if known."""
     gpus_here = detect_gpus()
     if not is_new_enough(output.version, at_least):
         return f"torch {output.version} is older than {at_least}", None
@@ -129,8 +129,8 @@ def _run_check(context: Context, check: str) -> Waiting[dict[str, Any]]:
 
 
 def extension(context: Context, arguments: NoArguments) -> RunningAction[ExtensionOutput]:
-    """Check that builds are up to date, load, and are right on one workload; a variant without a build
-    passes. The check ends at the first variant that needs a build, or is wrong on that workload."""
+    """Check that builds are up to date, load, and are right on one workload; a variant without a
+    build passes. The check ends at the first variant that needs a build, or is wrong on it."""
     bench, folder, right_variants = context.bench, context.task.folder, list[str]()
     target = bench.target
     for name, variant in bench.compiled_variants(context.task.variants).items():

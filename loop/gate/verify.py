@@ -39,16 +39,16 @@ LARGE_WORK = 1e6
 MOST_HUNG = 2
 """Hung checks after which `loop` skips the side's other checks, because each could hang as long."""
 AHEAD = 2
-"""Worker processes that start while another one calls. More would wait for each other in the GPU's driver,
-which makes one context at a time, also for processes on different GPUs."""
+"""Worker processes that start while another one calls. More would wait for each other in the GPU's
+driver, which makes one context at a time, also for processes on different GPUs."""
 LARGE_BYTES = 64 << 20
 """Bytes of a call's inputs and outputs above which its files and reference are not kept."""
 COPIES_HELD, MEMORY_SHARE = 4, 0.25
-"""Copies of inputs and outputs that one process may hold; the share of free memory for all processes.
+"""Copies of inputs and outputs that one process may hold; share of free memory for all processes.
 Above that share no process is kept. To start one again costs a third of a second on a GPU."""
 MOST_ROUNDING_ERRORS = 32.0
-"""If the references of two seeds differ by more rounding errors, one output cannot be right for both:
-a right kernel may be off by 16 of them on either side."""
+"""If the references of two seeds differ by more rounding errors, one output cannot be right for
+both: a right kernel may be off by 16 of them on either side."""
 ELEMENT_CAUSES = ("elements", "loose tolerance", "NaN", "not written")
 """Causes that say only that elements are wrong."""
 VALUE_CAUSES = (*ELEMENT_CAUSES, "checker", "plain error", "two outputs", "one output")
@@ -97,18 +97,14 @@ class TimeAllowance:
 def verify(
     bench: Bench, jobs: Sequence[Job], allowance: TimeAllowance | None = None
 ) -> Waiting[tuple[VariantChecks, ...]]:
-    """Check each side on its workloads; the result has one entry for each job, in order. The order of
-    workloads is random but follows from their seeds; workloads of the `allowance` come last. The judge
-    computes the reference twice on the first workload, because a reference that does not repeat itself
-    judges nothing. A workload that cannot be judged gets checks `not judged`. Raises LoopError if the judge is
-    lost, and Unjudged if no workload can be judged and no other job judges any."""
+    """Check each side on its workloads; the result has an entry for each job, in order. The order
+    of workloads is random but follows from their seeds; those of the `allowance` come last. On the
+    first workload that it can judge, the judge computes the reference twice: one that does not
+    repeat itself judges nothing. A workload that cannot be judged gets checks `not judged`. Raises
+    LoopError if the judge is lost, and Unjudged if no workload can be judged, by any job."""
     checkers = [SideChecker(job, KeptWorker(bench, job.side)) for job in jobs]
-    optional_names = (
-        {workload.name for workload in allowance.workloads} if allowance else set[str]()
-    )
+    optional_names = {w.name for w in allowance.workloads} if allowance else set[str]()
     groups = group_by_name(workload for job in jobs for workload in job.own_workloads)
-    needed = (w for w in chain(*groups) if any(checker.needs_answer(w) for checker in checkers))
-    first_needed = next(needed, None)
     unjudged, has_judged = list[Unjudged](), False
     optional_start: float | None = None
     seconds_per_operation = 0.0  # Of the slowest workload so far.
@@ -133,9 +129,7 @@ def verify(
                 waiting = [checker for checker in checkers if checker.needs_answer(workload)]
                 try:
                     if waiting:
-                        yield from bench.prepare_answer(
-                            workload, checks_determinism=workload is first_needed
-                        )
+                        yield from bench.prepare_answer(workload, checks_determinism=not has_judged)
                         has_judged = True
                 except Unjudged as error:
                     unjudged.append(error)
@@ -145,17 +139,14 @@ def verify(
                         checker.workload_keys.discard(workload_key(workload))
             yield from _check_group(bench, checkers, group, [*chain(*shuffled[number + 1 :])])
             if work >= LARGE_WORK * len(group):
-                seconds_per_operation = max(
-                    seconds_per_operation, (time.monotonic() - start_time) / work
-                )
+                operation_s = (time.monotonic() - start_time) / work
+                seconds_per_operation = max(seconds_per_operation, operation_s)
         if unjudged and not has_judged and all(job.own_names is None for job in jobs):
             raise unjudged[0]
         for checker in checkers:
             yield from checker.blame_earlier_calls()
     finally:
-        for (
-            checker
-        ) in checkers:  # Kill all first, because a driver takes 0.1 s to end each process.
+        for checker in checkers:  # Kill all first: a driver takes 0.1 s to end each process.
             checker.worker.kill()
         for checker in checkers:
             checker.worker.close()
@@ -168,14 +159,14 @@ def _check_group(
     group: Sequence[Workload],
     later_workloads: Sequence[Workload],
 ) -> Waiting[None]:
-    """Check every side on workloads of one name, each side in one worker process. Meanwhile the next ones start,
-    and the next emulated side computes. A side's worker is closed afterwards if memory is scarce, or if its
-    side has to check none of the `later_workloads`. The judge forgets answers with more than `LARGE_BYTES`."""
+    """Check every side on workloads of one name, each side in one worker process. Meanwhile the
+    next ones start, and the next emulated side computes. A side's worker is closed afterwards if
+    memory is scarce, or if it has to check none of the `later_workloads`. The judge forgets answers
+    with more than `LARGE_BYTES`."""
     call = bench.make_call(group[0], "judge")
     size = call.output.nbytes + sum(tensor.pool_nbytes for tensor in call.inputs)
-    is_crowded = (
-        size > LARGE_BYTES and size * COPIES_HELD * len(checkers) > MEMORY_SHARE * bench.free_bytes
-    )
+    is_large, held_bytes = size > LARGE_BYTES, size * COPIES_HELD * len(checkers)
+    is_crowded = is_large and held_bytes > MEMORY_SHARE * bench.free_bytes
     needed = [checker for checker in checkers if any(map(checker.has_to_check, group))]
     for checker in checkers:
         if checker in needed:
@@ -188,7 +179,7 @@ def _check_group(
             yield from checker.check(workload)
         if is_crowded or not any(map(checker.has_to_check, later_workloads)):
             checker.worker.close()
-    if size > LARGE_BYTES:
+    if is_large:
         for workload in group:
             yield from bench.discard_answer(workload)
 
@@ -208,9 +199,8 @@ def group_by_name(workloads: Iterable[Workload]) -> list[list[Workload]]:
 
 def merge_checks(parts: Sequence[VariantChecks], workloads: Sequence[Workload]) -> VariantChecks:
     """Concatenate the checks that jobs made of one side, sorted by workload; unlisted ones last."""
-    position_by_key = {
-        workload_key(workload): position for position, workload in enumerate(workloads)
-    }
+    keys = [workload_key(workload) for workload in workloads]
+    position_by_key = {key: position for position, key in enumerate(keys)}
 
     def sort_key(check: Check) -> tuple[int, int]:
         position = position_by_key.get(workload_key(check.workload), len(position_by_key))
@@ -225,17 +215,16 @@ class WrongCalls:
     """Which calls of a check gave wrong outputs."""
 
     which: WhichCalls
-    """`first`: only the first calls; `later`: only the last calls; `mixed`: wrong and right ones in other
-    orders."""
+    """`first`: only the first calls; `later`: only the last calls; `mixed`: in other orders."""
     is_fresh_process: bool  # Whether the check made the first call of its process.
     message: str = ""  # What is wrong with those outputs.
 
 
 def cause_of_repeat(first: WrongCalls, repeat: WrongCalls) -> Cause:
-    """Whether a failure depends on earlier calls, by a check and its repeat in a fresh process. `first
-    call`: only calls right after the start are wrong. `later calls`: these are right. Empty unless both
-    agree, because a race differs by chance from process to process."""
-    # All wrong in a process that had made other calls before: the repeat tells which calls these are.
+    """Whether a failure depends on earlier calls, by a check and its repeat in a fresh process.
+    `first call`: only calls right after the start are wrong. `later calls`: these are right. Empty
+    unless both agree, because a race differs by chance from process to process."""
+    # All wrong in a process that had made other calls: the repeat tells which calls these are.
     is_undetermined = first.which == "all" and not first.is_fresh_process
     if repeat.which == "first" and (first.which == "first" or is_undetermined):
         return "first call"
@@ -252,9 +241,8 @@ class SideChecker:
         """Keys of the workloads that this job checks."""
         self.workload_for_layouts: dict[str, Workload] = {}
         """Element type to the workload for other layouts: no size is 0, if possible none is 1."""
-        not_empty = [
-            w for w in job.workloads if 0 not in w.sizes.values() and is_supported(self.side, w)
-        ]
+        full = [w for w in job.workloads if 0 not in w.sizes.values()]
+        not_empty = [workload for workload in full if is_supported(self.side, workload)]
         if job.layouts and self.side.kind != "command":  # A program reads files.
             for workload in sorted(not_empty, key=lambda workload: 1 in workload.sizes.values()):
                 self.workload_for_layouts.setdefault(workload.dtype, workload)
@@ -279,33 +267,30 @@ class SideChecker:
     @property
     def checks(self) -> VariantChecks:
         """All checks made so far, several of one workload too, sorted by the job's workloads."""
-        checks = VariantChecks(
-            variant=self.side.name, build_id=self.side.build_id, checks=tuple(self.made_checks)
-        )
+        name, build_id = self.side.name, self.side.build_id
+        checks = VariantChecks(variant=name, build_id=build_id, checks=tuple(self.made_checks))
         return merge_checks([checks], self.job.workloads)
 
     def has_to_check(self, workload: Workload) -> bool:
         """Whether this side still has to be checked on a workload."""
-        if (
-            workload_key(workload) not in self.workload_keys
-            or workload.dtype not in self.side.dtypes
-        ):
+        is_own = workload_key(workload) in self.workload_keys
+        if not is_own or workload.dtype not in self.side.dtypes:
             return False
         has_failed = not all(check.passed for check in self.made_checks)
         hung_count = sum(check.status == "hung" for check in self.made_checks)
         return hung_count < MOST_HUNG and not (self.job.fail_fast and has_failed)
 
     def needs_answer(self, workload: Workload) -> bool:
-        """Whether this side still has to be called on a workload, so that the judge needs its answer."""
+        """Whether this side still has to be called on a workload: it needs the judge's answer."""
         return self.has_to_check(workload) and is_supported(self.side, workload)
 
     def check(self, workload: Workload) -> Waiting[None]:
-        """Add the checks of one workload in each of its layouts, if this side has to check it. Broadcast
-        inputs that cannot be judged become a note, not a finding."""
-        layouts = self._choose_layouts(workload)
+        """Add the checks of one workload in each of its layouts, if this side has to check it.
+        Broadcast inputs that cannot be judged become a note, not a finding."""
+        layouts, threads = self._choose_layouts(workload), {"threads": self.worker.side.threads}
         if workload.name not in {check.workload.name for check in self.made_checks}:
-            # First values of these sizes: contiguous comes last here, and first with the next values. So two
-            # sets of values follow each other at the same addresses, and a cache keyed by address fails.
+            # First values of these sizes: contiguous comes last here, and first with the next
+            # values. So two sets of values share addresses, and a cache keyed by address fails.
             layouts = layouts[::-1]
         for layout in layouts:
             if not self.has_to_check(workload):
@@ -314,9 +299,7 @@ class SideChecker:
                 check = yield from self.make_check(workload, layout)
                 if layout == "broadcast" and check.cause in VALUE_CAUSES:
                     yield from self._raise_if_values_explain(workload)
-                self.made_checks.append(
-                    check.model_copy(update={"threads": self.worker.side.threads})
-                )
+                self.made_checks.append(check.model_copy(update=threads))
             except WorkFailed as error:
                 if layout != "broadcast":
                     raise
@@ -324,67 +307,54 @@ class SideChecker:
                 place = f"{self.side.name} on {_describe_place(workload, layout)}"
                 self.bench.notes[f"{place}: {error.message}"] = None
         if workload_key(workload) in self.keys_to_repeat and self.has_to_check(workload):
-            # Check it again as the first call of a fresh process, unless it failed already; keep that check if it
-            # fails. The process stays in use. After a slow first call no further ones follow.
+            # Check it again as the first call of a fresh process, unless it failed already; keep
+            # that check if it fails. The process stays in use. After a slow first call none follow.
             key, layout = workload_key(workload), LAYOUTS[0]
             self.keys_to_repeat.discard(key)
             if self.first_call_s > SLOW_FIRST_CALL_S:
                 self.keys_to_repeat.clear()
-            failed = [
-                (c.workload.name, c.workload.seed, c.inputs)
-                for c in self.made_checks
-                if not c.passed
-            ]
-            if (*key, layout) not in failed:
+            failed = [check for check in self.made_checks if not check.passed]
+            failed_keys = [(workload_key(check.workload), check.inputs) for check in failed]
+            if (key, layout) not in failed_keys:
                 self.worker.close()
                 check = yield from self.make_check(workload, layout, once=True)
                 if not check.passed:
-                    self.made_checks.append(
-                        check.model_copy(update={"threads": self.worker.side.threads})
-                    )
+                    self.made_checks.append(check.model_copy(update=threads))
                 wrong_calls = self.wrong_calls.get((key, layout))
                 if wrong_calls:  # The values were right in a process in use.
                     self.wrong_calls[key, layout] = dataclasses.replace(wrong_calls, which="first")
 
     def begin_check(self, group: Sequence[Workload]) -> None:
-        """Have the worker of an emulated side, from its second request on, compute the first check of these
-        workloads, unless they are tried in other layouts; `check` takes the reply. No timed side may do so."""
+        """Have the worker of an emulated side, from its second request on, compute the first check
+        of these workloads, unless they are tried in other layouts; `check` takes the reply. No
+        timed side may do so."""
         workload = next(filter(self.needs_answer, group), None)
         in_layouts = {workload.name for workload in self.workload_for_layouts.values()}
-        if (
-            self.side.emulated
-            and not self.worker.is_new_process
-            and workload
-            and workload.name not in in_layouts
-        ):
+        may_hurry = self.side.emulated and not self.worker.is_new_process
+        if may_hurry and workload and workload.name not in in_layouts:
             call = self.bench.make_call(workload, self.side.name)
             self.worker.start().send(Compute(call, is_hurried=True, may_run_once=self.job.control))
 
     def _choose_layouts(self, workload: Workload) -> Sequence[Layout]:
-        """The input layouts to try on a workload; most get `contiguous` only. Broadcast is tried with each seed,
-        as each seed takes another axis. Leaves out layouts that cannot show a mistake, and notes some of them."""
+        """The input layouts to try on a workload; most get `contiguous` only. Broadcast is tried
+        with each seed, as each takes another axis. Leaves out layouts that cannot show a mistake,
+        and notes some of them."""
         chosen, bench = self.workload_for_layouts.get(workload.dtype), self.bench
         if chosen is None or chosen.name != workload.name:
             return LAYOUTS[:1]
         call = bench.make_call(workload, self.side.name)
         if bench.target.generator or call.updated_inputs:
-            reason = (
-                "an input is changed in place"
-                if call.updated_inputs
-                else "the generator places its tensors"
-            )
+            reason = "the generator places its tensors"
+            if call.updated_inputs:
+                reason = "an input is changed in place"
             bench.notes[f"{', '.join(LAYOUTS[1:])} inputs: {reason}"] = None
             return LAYOUTS[:1]
         transposed = bench.make_call(workload, self.side.name, layout="transposed").inputs
         broadcast = bench.make_call(workload, self.side.name, layout="broadcast").inputs
         left_out = set[Layout]()
-        if all(
-            tensor.strides("transposed") == tensor.strides("contiguous") for tensor in transposed
-        ):
+        if all(t.strides("transposed") == t.strides("contiguous") for t in transposed):
             left_out.add("transposed")
-        if all(
-            tensor.constant_axis < 0 for tensor in broadcast
-        ):  # No input has an axis to broadcast along.
+        if all(tensor.constant_axis < 0 for tensor in broadcast):  # No axis to broadcast along.
             left_out.add("broadcast")
         elif not all(is_floating(output.dtype) for output in call.outputs):
             left_out.add("broadcast")
@@ -393,16 +363,16 @@ class SideChecker:
         return [layout for layout in tried if layout not in left_out]
 
     def _raise_if_values_explain(self, workload: Workload) -> Waiting[None]:
-        """Raise WorkFailed if the values, not the broadcast layout, explain a wrong output: if they are wrong in
-        contiguous memory too, or if the baseline fails on them. Not if a call is refused or its worker is lost."""
+        """Raise WorkFailed if the values, not the broadcast layout, explain a wrong output: if they
+        are wrong in contiguous memory too, or if the baseline fails on them. Not if a call is
+        refused or its worker is lost."""
         call = self.bench.make_call(workload, self.side.name, layout="broadcast")
         note = f"{self.side.name} once more"
         job = Job(self.bench.make_side(BASELINE), [workload], layouts=False, control=True)
         baseline = SideChecker(job, KeptWorker(self.bench, job.side))
         try:
-            outputs = output_files(
-                call, (yield from self.make_call(workload, call, "contiguous", note))
-            )
+            reply = yield from self.make_call(workload, call, "contiguous", note)
+            outputs = output_files(call, reply)
             finding = yield from self.bench.ask_judge(Compare(call, outputs), JUDGE_LIMIT_S, note)
             for path in outputs:
                 Path(path).unlink(missing_ok=True)
@@ -419,23 +389,22 @@ class SideChecker:
     def make_check(
         self, workload: Workload, layout: Layout, *, once: bool = False
     ) -> Waiting[Check]:
-        """Make one check, even if the job does not list it. A crash, a hang or a refused call becomes the check's
-        status. `unsupported`: a call that `takes` leaves out, which is not made, and another layout that the
-        variant declines. `once`: one call is enough if it is slow."""
+        """Make one check, even if the job does not list it. A crash, a hang or a refused call
+        becomes the check's status. `unsupported`: a call that `takes` leaves out, which is not
+        made, or another layout that the variant declines. `once`: a slow call is made once."""
         fields: dict[str, object] = {"workload": workload, "inputs": layout}
         place = _describe_place(workload, layout)
         if beyond := explain_unsupported(self.side, workload, layout):
             message = f"not made: `takes` of {self.side.name} leaves out {beyond}, on {place}"
-            return Check.model_validate(
-                {**fields, "status": "unsupported", "message": message, "beyond": beyond}
-            )
+            fields |= {"status": "unsupported", "message": message, "beyond": beyond}
+            return Check.model_validate(fields)
         try:
             try:
                 return (yield from self._compute(workload, layout, once=once))
             except Refused as refusal:
                 if refusal.cause != "left work":
                     raise
-            self.worker.close()  # Only a clock showed it; a delay of the machine rarely comes twice.
+            self.worker.close()  # Only a clock showed it; a machine's delay rarely comes twice.
             return (yield from self._compute(workload, layout, once=once))
         except WorkerLost as lost:
             status, cause, fault = lost.kind, lost.cause, Fault(text=lost.reason)
@@ -445,24 +414,18 @@ class SideChecker:
             status = "refused"  # A variant may decline only other layouts, by the code for that.
             if fault.seed is not None:  # The emulator met a fault: the variant declined nothing.
                 status = "crashed"
-            elif (
-                cause == "raised"
-            ):  # PyTorch raises where a kernel would write to overlapping elements.
+            elif cause == "raised":  # PyTorch raises for writes to overlapping elements.
                 status = "unsupported" if layout == "broadcast" else "crashed"
             elif cause == "declined" and layout != "contiguous":
                 status = "unsupported"
-        fields |= {
-            "status": status,
-            "message": f"{fault.text} on {place}",
-            "cause": cause,
-            "fault": fault,
-        }
+        message = f"{fault.text} on {place}"
+        fields |= {"status": status, "message": message, "cause": cause, "fault": fault}
         return Check.model_validate(fields)
 
     def _compute(self, workload: Workload, layout: Layout, *, once: bool = False) -> Waiting[Check]:
-        """Make the call in the worker and have the judge compare its outputs with the reference; note which calls
-        were wrong, and delete the outputs. Raises WorkFailed if the reference of broadcast inputs is no number.
-        `once`: see `make_call`."""
+        """Make the call in the worker and have the judge compare its outputs with the reference;
+        note which calls were wrong, and delete the outputs. Raises WorkFailed if the reference of
+        broadcast inputs is no number. `once`: see `make_call`."""
         yield from self.bench.prepare_answer(workload, layout=layout)
         call = self.bench.make_call(workload, self.side.name, layout=layout)
         place = _describe_place(workload, layout)
@@ -477,7 +440,7 @@ class SideChecker:
         outputs, earlier = output_files(call, reply), ""
         self.digests_by_call[call.key] = reply.digests
         if reply.digests and self.job.compares_calls:
-            # An earlier call that gave the same output for other values: it may be stale or constant.
+            # An earlier call that gave the same output for other values: it may be stale.
             output_key = workload.name, layout, reply.digests[0]
             first_call = self._first_call_by_output.setdefault(output_key, call.key)
             earlier = "" if first_call == call.key else first_call
@@ -498,8 +461,8 @@ class SideChecker:
         return check
 
     def _find_wrong_calls(self, request: Compare, reply: Computed) -> Waiting[WhichCalls]:
-        """Compare each output of a check with the reference; which calls gave wrong outputs. An output
-        stands for the calls that gave it: `reply.call_ranges` holds the first and last of them."""
+        """Compare each output of a check with the reference; which calls gave wrong outputs. An
+        output stands for the calls that gave it: `reply.call_ranges` holds their first and last."""
         wrong, right = list[CallRange](), list[CallRange]()
         for path, calls in zip(request.output_files, reply.call_ranges, strict=False):
             single = Compare(request.call, (path,), earlier_key=request.earlier_key)
@@ -510,14 +473,13 @@ class SideChecker:
             return "all" if wrong else "none"
         if max(calls.last_call for calls in wrong) < min(calls.first_call for calls in right):
             return "first"
-        is_later = max(calls.last_call for calls in right) < min(
-            calls.first_call for calls in wrong
-        )
-        return "later" if is_later else "mixed"
+        if max(calls.last_call for calls in right) < min(calls.first_call for calls in wrong):
+            return "later"
+        return "mixed"
 
     def blame_earlier_calls(self) -> Waiting[None]:
-        """Repeat the first failure in a fresh process, to see if it depends on earlier calls. If so,
-        replaces the check's cause and message."""
+        """Repeat the first failure in a fresh process, to see if it depends on earlier calls; if
+        so, replace the check's cause and message."""
         check = self.checks.first_failure
         if check is None:
             return
@@ -533,15 +495,16 @@ class SideChecker:
         if cause and (repeat.passed or repeat.cause in VALUE_CAUSES):
             when = "wrong in the first call of its process, right afterwards"
             if cause == "later calls":
-                when = "right in the first call of its process, wrong in later ones: kept values, or a data race"
+                when = "right in the first call of its process, wrong in later ones"
+                when += ": kept values, or a data race"
             update = {"cause": cause, "message": f"{when}: {wrong_calls.message}"}
             self.made_checks[self.made_checks.index(check)] = check.model_copy(update=update)
 
     def make_call(
         self, workload: Workload, call: Call, layout: Layout, note: str, *, once: bool = False
     ) -> Waiting[Computed]:
-        """Have the worker make the calls of a check. The time limit grows with the reference's time. `note`: for
-        the screen; `once`: one call is enough if it is slow."""
+        """Have the worker make the calls of a check. The time limit grows with the reference's
+        time. `note`: for the screen; `once`: one call is enough if it is slow."""
         yield from self.worker.load()
         is_fresh = self.worker.is_new_process
         limit_s, first_limit_s = self.job.call_limit_s or 0.0, 0.0
@@ -550,13 +513,11 @@ class SideChecker:
             has_hung = any(check.status == "hung" for check in self.made_checks)
             first_limit_s = CALL_LIMIT_S if has_hung else self.bench.first_call_s
         start_time = time.monotonic()
-        request = Compute(
-            call, layout, is_hurried=self.side.emulated, may_run_once=once or self.job.control
-        )
+        may_run_once, is_hurried = once or self.job.control, self.side.emulated
+        request = Compute(call, layout, is_hurried=is_hurried, may_run_once=may_run_once)
         request = request.replace(mistake=self.job.mistake)
-        reply = yield from self.worker.ask(
-            request, limit_s=limit_s, note=note, first_call_s=first_limit_s
-        )
+        limits = {"limit_s": limit_s, "first_call_s": first_limit_s}
+        reply = yield from self.worker.ask(request, note=note, **limits)
         if is_fresh:
             self.first_call_s = time.monotonic() - start_time
         return reply
@@ -569,12 +530,10 @@ def call_limit_s(bench: Bench, workload: Workload, *, emulated: bool = False) ->
 
 
 def output_files(call: Call, reply: Computed) -> tuple[str, ...]:
-    """The files of a call's distinct outputs. Raises WorkerLost if there are none, or one has not its size."""
+    """The files of a call's distinct outputs. WorkerLost for none, or another size."""
     paths = tuple(f"{call.output.path}.{number}" for number in range(len(reply.call_ranges)))
-    are_complete = all(
-        os.path.isfile(path) and os.path.getsize(path) == call.output.nbytes for path in paths
-    )
-    if not paths or not are_complete:
+    sizes = [os.path.getsize(path) if os.path.isfile(path) else -1 for path in paths]
+    if not paths or any(size != call.output.nbytes for size in sizes):
         raise WorkerLost("tampered", FORGED, "")
     return paths
 
@@ -587,8 +546,9 @@ def _describe_place(workload: Workload, layout: Layout) -> str:
 def make_check_of(
     side: Side, workload: Workload, layout: Layout, reply: Computed, finding: Finding
 ) -> Check:
-    """Combine the worker's reply and the judge's finding into one check. It is `not judged` if the judge says so,
-    and nothing is wrong but elements; `tampered` if the variant replaced functions of the worker."""
+    """Combine the worker's reply and the judge's finding into one check. It is `not judged` if the
+    judge says so, and nothing is wrong but elements; `tampered` if the variant replaced functions
+    of the worker."""
     place = _describe_place(workload, layout)
     cause, message = describe_fault(side, reply, finding, place)
     if finding.unjudged_reason and cause in ELEMENT_CAUSES:
@@ -596,19 +556,18 @@ def make_check_of(
         return Check(workload=workload, inputs=layout, status="not judged", message=message)
     fields = {name: getattr(finding, name) for name in Comparison.model_fields}
     status = "wrong" if cause else "right"
-    fields |= {
-        "workload": workload,
-        "inputs": layout,
-        "status": "tampered" if cause == "replaced" else status,
-    }
-    fields |= {"cause": cause, "message": message or f"largest error {finding.max_error:.1e}"}
+    status = "tampered" if cause == "replaced" else status
+    message = message or f"largest error {finding.max_error:.1e}"
+    fields |= {"workload": workload, "inputs": layout, "status": status}
+    fields |= {"cause": cause, "message": message}
     return Check.model_validate(fields, from_attributes=True)
 
 
 def describe_fault(side: Side, reply: Computed, finding: Finding, place: str) -> tuple[Cause, str]:
-    """The most telling fault of an output, as a cause and a sentence; both empty when it is right. Outputs that
-    differ from call to call are a fault only of a side that promises the contrary (`deterministic`). A Python
-    variant may differ by the order of sums: libraries choose it by threads and addresses."""
+    """The most telling fault of an output, as a cause and a sentence; both empty when it is right.
+    Outputs that differ from call to call are a fault only of a side that promises the contrary
+    (`deterministic`). A Python variant may differ by the order of sums: libraries choose it by
+    threads and addresses."""
     wrong_text = f"{finding.wrong:,} of {finding.total:,} elements wrong"
     wrong_text += f" in {finding.output}" if finding.output else ""
     gave_several_outputs = len(reply.digests) > 1  # For the same inputs.
@@ -625,14 +584,12 @@ def describe_fault(side: Side, reply: Computed, finding: Finding, place: str) ->
         return "outside", f"reads outside {reply.stray_reads}: {effect}"
     if finding.worst is not None:
         worst, is_nan = finding.worst.text, finding.worst.got is None
-        value_cause: Cause = "loose tolerance" if finding.passes_only_as_stated else "elements"
-        worst += (
-            "; by the stated tolerance zeros would be right"
-            if finding.passes_only_as_stated
-            else ""
-        )
+        value_cause: Cause = "elements"
+        if finding.passes_only_as_stated:
+            value_cause = "loose tolerance"
+            worst += "; by the stated tolerance zeros would be right"
         is_all_nan = is_nan and finding.wrong == finding.total
-        # A Python variant may return an earlier result, which `loop` overwrote by NaN after reading.
+        # A Python variant may return an earlier result, overwritten by NaN after reading.
         if side.kind == "python" and is_all_nan and finding.worst.expected is not None:
             worst += "; results of earlier calls are NaN by now: is it one of those?"
         elif gave_several_outputs:
@@ -641,18 +598,16 @@ def describe_fault(side: Side, reply: Computed, finding: Finding, place: str) ->
             value_cause = "not written"
             worst += "; what stood in the output before the call shows in it"
         elif finding.is_integer:
-            worst += "; if these are indices of equal values, a `checker` in target.yaml can accept either"
+            worst += "; for indices of equal values, a `checker` in target.yaml can accept either"
         return "NaN" if is_nan else value_cause, f"{wrong_text} on {place}; worst {worst}"
     if finding.checker:
         return "checker", f"the task's checker: {finding.checker} on {place}"
     if finding.answer_distance > MOST_ROUNDING_ERRORS:
-        distance = (
-            f"the right ones are {finding.answer_distance:,.0f} times what rounding loses apart"
-        )
-        return (
-            "one output",
-            f"gave for other values the very output that it gave on {place}; {distance}",
-        )
+        apart = f"{finding.answer_distance:,.0f} times what rounding loses apart"
+        same = f"gave for other values the very output that it gave on {place}"
+        return "one output", f"{same}; the right ones are {apart}"
+        leftover = "what stood in its output before a call shows in the output"
+        return "not written", f"{leftover} on {place}"
     if finding.plain_excess:
         return "plain error", f"{finding.plain_excess} on {place}"
     if reply.depends_on_prefill:

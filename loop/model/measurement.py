@@ -158,8 +158,8 @@ class Check(Comparison):
     inputs: Layout = "contiguous"
     threads: int | None = None
     status: CheckStatus
-    """`unsupported`: excluded by `takes`, or a declined layout; `not judged`: the reference raised or
-    overflowed; `tampered`: it replaced the judge's code; `refused`: it declined a supported call."""
+    """`unsupported`: excluded by `takes`, or a declined layout; `not judged`: the reference raised
+    or overflowed; `tampered`: it changed the judge's code; `refused`: it declined a good call."""
     message: str
     cause: Cause = ""
     fault: Fault | None = None

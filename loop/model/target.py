@@ -144,10 +144,10 @@ class Signature(Model):
 
 
 class Generator(PythonFunction):
-    """A Python function that makes the inputs of a call: tensors (also in containers) and others. It
+    """A Python function that makes the inputs of a call: tensors, also in containers, and more. It
     gets the workload's sizes, attributes and parameters by keyword; `seed`, `dtype` (`torch.dtype`)
     and `device` if it declares them. `loop` seeds `random`, NumPy and torch before each call: equal
-    seeds must give equal values. If it makes GPU tensors, the reference runs there."""
+    seeds must give equal values. If it makes GPU tensors, so does the reference."""
 
     passes: Literal["positional", "keywords", "one"] = "positional"
     """How the function receives what is generated: by position, by keyword, or as one argument."""
@@ -560,7 +560,7 @@ class Target(Model):
         return variant.model_copy(update={"build": build})
 
     def emulated_variant(self, name: str, device: str = "") -> CAbiVariant:
-        """A variant as built for the emulator on a CPU, tuned for a device. Default: the first GPU."""
+        """A variant as built for the emulator on a CPU, tuned for a device (default: first GPU)."""
         variant = self.variants[name]
         assert isinstance(variant, CAbiVariant)
         assert variant.emulation is not None
