@@ -6,7 +6,7 @@ import operator
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, product
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -85,28 +85,24 @@ class SourceLimits(Model):
 
 def sources(context: Context, arguments: SourceLimits) -> RunningAction[SourcesOutput]:
     """Check sources before compiling: number of translation units, and no framework headers.
-    The step ends at the first variant whose sources cannot be read; `units` is the largest number."""
+    Ends at the first variant whose sources cannot be read; `units` is the largest number."""
     units, headers, problems, identities = 0, set[str](), list[str](), list[str]()
+    folder = context.task.folder
     for name, variant in context.bench.compiled_variants(context.task.variants).items():
         try:
-            scan = yield from build.scan_sources(
-                variant, context.task.folder, context.bench.include
-            )
+            scan = yield from build.scan_sources(variant, folder, context.bench.include)
         except BuildFailed as error:
-            return Result(
-                SourcesOutput(ok=False, message=f"{name}: {error.message}", hint=error.hint)
-            )
+            message = f"{name}: {error.message}"
+            return Result(SourcesOutput(ok=False, message=message, hint=error.hint))
         identities.append(f"{name}={scan.identity}")
         units = max(units, len(variant.sources))
         headers |= set(scan.framework_headers)
         if len(variant.sources) > arguments.units:
-            problems.append(
-                f"{name} has {len(variant.sources)} translation units: include them from one file"
-            )
+            count = len(variant.sources)
+            problems.append(f"{name} has {count} translation units: include them from one file")
     if headers:
-        problems.append(
-            f"framework headers are included, {sorted(headers)[0]} first: use native types"
-        )
+        first = sorted(headers)[0]
+        problems.append(f"framework headers are included, {first} first: use native types")
     output = SourcesOutput(
         ok=not problems,
         message="; ".join(problems) or (SOURCES_FINE if identities else NOT_COMPILED),
@@ -119,15 +115,15 @@ def sources(context: Context, arguments: SourceLimits) -> RunningAction[SourcesO
 
 def build_variants(context: Context, arguments: NoArguments) -> RunningAction[BuildOutput]:
     """Compile the variants that are not in the cache. A failure does not stop other builds.
-    Emulated variants are built for the emulator. The message and hint are those of the first failure."""
+    Emulated variants are built for the emulator. Message and hint are of the first failure."""
     selected = variants_to_build(context, context.task.variants)
     variants = {**selected, **context.bench.emulated_variants(context.task.emulated)}
     builds, failures = yield from compile_all(context, variants)
-    compiled = [library for library in builds if library.compiled]
-    summaries = [
-        f"{b.variant} {'cached' if b.cached else f'compiled in {b.seconds:.1f} s'}"
-        for b in compiled
-    ]
+    summaries = []
+    for library in builds:
+        if library.compiled:
+            how = "cached" if library.cached else f"compiled in {library.seconds:.1f} s"
+            summaries.append(f"{library.variant} {how}")
     summaries += [library.note for library in builds if library.note]
     message = ", ".join(summaries) if builds else "no variant is compiled"
     output = BuildOutput(
@@ -142,8 +138,8 @@ def build_variants(context: Context, arguments: NoArguments) -> RunningAction[Bu
 
 
 def variants_to_build(context: Context, names: Iterable[str]) -> Mapping[str, Buildable]:
-    """Of the named variants, those that need a build. The build of a Python variant is a copy of its files.
-    It needs one only if the session may change them: then a check can tell which version ran."""
+    """Of the named variants, those that need a build. A Python variant's build is a copy of its
+    files, and needed only if the session may change them: a check can tell then which one ran."""
     bench, may_change = context.bench, context.task.has_change_steps
     return buildable_variants(bench, names) if may_change else bench.compiled_variants(names)
 
@@ -151,8 +147,8 @@ def variants_to_build(context: Context, names: Iterable[str]) -> Mapping[str, Bu
 def compile_all(
     context: Context, variants: Mapping[str, Buildable], *, will_run: bool = True
 ) -> Waiting[tuple[tuple[Build, ...], list[BuildFailed]]]:
-    """Build variants in parallel, one compiler per core; returns builds and failures, in the order of `variants`.
-    `will_run`: whether builds will run here. Then one that the driver could not run fails at once."""
+    """Build variants in parallel, one compiler per core; returns builds and failures, in the order
+    of `variants`. `will_run`: builds run here, so that one which the driver cannot run fails."""
     bench, folder = context.bench, context.task.folder
 
     def try_build(name: str) -> Waiting[Build | BuildFailed]:
@@ -166,7 +162,7 @@ def compile_all(
             message = f"{name}: {error.message}"
             return BuildFailed(message, error.hint, error.log, no_compiler=error.no_compiler)
 
-    # Those with most template instances take longest. Begun last, one would keep a single core busy at the end.
+    # Most template instances take longest. Begun last, they would keep one core busy at the end.
     instance_counts = dict.fromkeys(variants, 0)
     for name, variant in variants.items():
         for template in getattr(variant, "instances", ()):  # A Python variant has none.
@@ -181,28 +177,24 @@ def compile_all(
 def build_sides(
     context: Context, names: Iterable[str], flags: Sequence[str] = ()
 ) -> Waiting[tuple[dict[str, Side], list[BuildFailed]]]:
-    """Build variants of the session, some for the emulator if the session emulates them. Returns name to side
-    (variant with its build) of those that compile or need no build, and the failures of the others. `flags`: of
-    the compiler, besides the variant's own."""
-    bench, emulated = (
-        context.bench,
-        context.bench.emulated_variants(set(names) & {*context.task.emulated}),
-    )
-    variants = {
-        **variants_to_build(context, [name for name in names if name not in emulated]),
-        **emulated,
-    }
+    """Build variants of the session, some for the emulator if the session emulates them. Returns
+    name to side (variant with its build) of those that compile or need no build, and the failures
+    of the others. `flags`: of the compiler, besides the variant's own."""
+    bench, emulated_names = context.bench, set(names) & {*context.task.emulated}
+    emulated = bench.emulated_variants(emulated_names)
+    others = [name for name in names if name not in emulated]
+    variants = {**variants_to_build(context, others), **emulated}
     for name, variant in variants.items():
         if flags and isinstance(variant, CAbiVariant):
             recipe = variant.build.model_copy(update={"flags": (*variant.build.flags, *flags)})
             variants[name] = variant.model_copy(update={"build": recipe})
     builds, failures = yield from compile_all(context, variants)
     build_by_name = {build.variant: build for build in builds}
-    usable = [name for name in names if name in build_by_name or name not in variants]
-    sides = {
-        name: bench.make_side(name, build_by_name.get(name), emulated=name in emulated)
-        for name in usable
-    }
+    sides = dict[str, Side]()
+    for name in names:
+        if name in build_by_name or name not in variants:
+            library = build_by_name.get(name)
+            sides[name] = bench.make_side(name, library, emulated=name in emulated)
     return sides, failures
 
 
@@ -216,9 +208,8 @@ def load(context: Context, arguments: NoArguments) -> RunningAction[LoadOutput]:
     """Load every built library in its own process, to check its symbols and build id.
     The step ends at the first that does not load; variants without a build are built first."""
     bench = context.bench
-    built, failures = yield from compile_all(
-        context, bench.compiled_variants(context.task.variants)
-    )
+    variants = bench.compiled_variants(context.task.variants)
+    built, failures = yield from compile_all(context, variants)
     if failures:
         return Result(LoadOutput(ok=False, message=failures[0].message, hint=failures[0].hint))
     for library in built:
@@ -226,7 +217,7 @@ def load(context: Context, arguments: NoArguments) -> RunningAction[LoadOutput]:
             try:
                 yield from worker.receive(START_LIMIT_S, f"loading {library.variant}")
             except (Refused, WorkerLost) as error:
-                hint = "build again; define or instantiate a missing symbol in the same translation unit"
+                hint = "build again; define or instantiate a missing symbol in its translation unit"
                 return Result(LoadOutput(ok=False, message=f"{library.variant} {error}", hint=hint))
     loaded = tuple(library.variant for library in built)
     message = f"{', '.join(loaded)}: loads, build id as on disk" if loaded else NOT_COMPILED
@@ -264,12 +255,8 @@ def planned_check_sets(context: Context) -> list[str]:
 
 def unplanned_sets(context: Context) -> list[str]:
     """Workload sets of the target that the plan neither times nor checks."""
-    plan = context.task.plan
-    return [
-        name
-        for name in context.bench.target.workloads
-        if name not in (*plan.workloads, *plan.checks)
-    ]
+    plan, sets = context.task.plan, context.bench.target.workloads
+    return [name for name in sets if name not in (*plan.workloads, *plan.checks)]
 
 
 def distinct_workloads(
@@ -283,21 +270,16 @@ def distinct_workloads(
 
 
 def describe_unverified_sets(
-    context: Context,
-    names: Sequence[str],
-    left_out: Sequence[Workload],
-    device: Device | None = None,
+    context: Context, names: Sequence[str], missed: Sequence[Workload], device: Device | None = None
 ) -> list[str]:
-    """At most one sentence: the sets not fully verified, and the command that verifies them. `names`: the
-    variants; `left_out`: workloads that were not verified."""
-    left_out_keys, set_texts = set(map(workload_key, left_out)), []
+    """At most one sentence: the sets not fully verified, and the command that verifies them.
+    `names`: the variants; `missed`: workloads that were not verified."""
+    missed_keys, set_texts = set(map(workload_key, missed)), []
     for set_name in context.bench.target.workloads:
         set_keys = set(map(workload_key, workloads(context, [set_name], device=device)))
-        if missing := len(set_keys & left_out_keys):
-            is_whole = missing == len(set_keys)
-            set_texts.append(
-                set_name if is_whole else f"{set_name} ({missing} of {len(set_keys)} workloads)"
-            )
+        if missing := len(set_keys & missed_keys):
+            share = f" ({missing} of {len(set_keys)} workloads)" * (missing < len(set_keys))
+            set_texts.append(set_name + share)
     command, count = context.command("kernels", "verify", *names), say.count(len(set_texts), "set")
     return [f"{count} of workloads, {', '.join(set_texts)}: `{command}`"] if set_texts else []
 
@@ -323,18 +305,17 @@ class ShareTerms(VerifyTerms):
 
 
 def verify(context: Context, arguments: VerifyTerms) -> RunningAction[VerifyOutput]:
-    """Verify the selected variants, and the baseline as a control, on all workloads against float64.
-    With an executor, its jobs check one share of the workloads each."""
+    """Verify the selected variants, and the baseline as a control, on all workloads against
+    float64. With an executor, its jobs check one share of the workloads each."""
     side_by_name, failures = yield from build_sides(context, context.task.variants)
     sides, jobs = [*side_by_name.values()], list[JobFolder]()
     all_workloads = [*chain(*choose_workloads(context, arguments.seeds))]
     if context.task.campaign.executor and sides:
-        # Split by workloads, not by variants, so that each reference is computed once. Workloads of one name stay
-        # together, and are dealt out like cards, those with most work first.
+        # Split by workloads, not by variants, so that each reference is computed once. Workloads of
+        # one name stay together, and are dealt out like cards, those with most work first.
         plan, groups, parts = context.task.plan, group_by_name(all_workloads), list[Part]()
-        groups.sort(
-            key=lambda group: -len(group) * count_operations(context.bench.target, group[0])
-        )
+        operations_of = functools.partial(count_operations, context.bench.target)
+        groups.sort(key=lambda group: -len(group) * operations_of(group[0]))
         count, names = min(context.task.campaign.width, len(groups)), [*side_by_name]
         for number in range(count):
             only = tuple(group[0].name for group in groups[number::count])
@@ -360,9 +341,9 @@ def verify_share(context: Context, arguments: ShareTerms) -> RunningAction[Share
 def choose_workloads(
     context: Context, seeds: int, device: Device | None = None
 ) -> tuple[tuple[Workload, ...], tuple[Workload, ...]]:
-    """The workloads to verify: required ones (timed, with `seeds` sets of values each, and checked ones), and
-    optional ones of sets that the plan does not name, small ones first. `device`: whose element type they have;
-    None: the session's."""
+    """The workloads to verify: required ones (timed, with `seeds` sets of values each, and checked
+    ones), and optional ones of sets that the plan does not name, small ones first. `device`: whose
+    element type they have; None: the session's."""
     expand = functools.partial(workloads, context, device=device, judged_only=False)
     timed_sets, required = context.task.plan.workloads, list[Workload]()
     value_seeds = range(context.task.seed, context.task.seed + seeds)
@@ -377,20 +358,17 @@ def choose_workloads(
 def _verify_share(
     context: Context, variant_sides: Sequence[Side], arguments: ShareTerms
 ) -> Waiting[ShareOutput]:
-    """Verify these variants, and the baseline as a control, on the share's workloads. On a CPU the timed
-    workloads follow with fewer threads, unless their number is given. Raises WorkFailed if an answer to a
-    foreign task edits the task's files meanwhile."""
+    """Verify these variants, and the baseline as a control, on the share's workloads. On a CPU the
+    timed workloads follow with fewer threads, unless their number is given. Raises WorkFailed if an
+    answer to a foreign task edits the task's files meanwhile."""
     task_files, notes = hash_task_files(context.task.folder), list[str]()
     bench, (required, optional) = context.bench, choose_workloads(context, arguments.seeds)
     sides = [replace(side, threads=arguments.threads) for side in variant_sides]
-    fitting = fit_workloads(
-        bench, (*required, *optional), [*sides, bench.make_side(BASELINE)], one_at_a_time=True
-    )
-    own_names = frozenset(arguments.only) or None
-    jobs = [
-        Job(side, fitting.workloads, fail_fast=arguments.enough, own_names=own_names)
-        for side in sides
-    ]
+    own_names, control = frozenset(arguments.only) or None, bench.make_side(BASELINE)
+    chosen = (*required, *optional)
+    fitting = fit_workloads(bench, chosen, [*sides, control], one_at_a_time=True)
+    job_on = functools.partial(Job, own_names=own_names)
+    jobs = [job_on(side, fitting.workloads, fail_fast=arguments.enough) for side in sides]
     planned = workloads(context, context.task.plan.workloads, judged_only=False)
     timed = [workload for workload in planned if workload in fitting.workloads]
     fewer_threads = 3 if cores() > 3 else cores() - 1  # Odd: an odd number divides few sizes.
@@ -400,34 +378,29 @@ def _verify_share(
         notes.append("several threads: this machine has one core")
     elif bench.device == "cpu":
         rerun_sides = [replace(side, threads=fewer_threads) for side in sides]
-        jobs += [
-            Job(side, timed, layouts=False, fail_fast=True, own_names=own_names)
-            for side in rerun_sides
-        ]
-    jobs.append(
-        Job(bench.make_side(BASELINE), timed, layouts=False, control=True, own_names=own_names)
-    )
+        jobs += [job_on(side, timed, layouts=False, fail_fast=True) for side in rerun_sides]
+    jobs.append(job_on(control, timed, layouts=False, control=True))
     allowance = TimeAllowance(arguments.others_s, optional)
     share = yield from _make_checks(bench, fitting.workloads, jobs, allowance)
     files_now = hash_task_files(context.task.folder)
     if edited := [path for path, digest in task_files.items() if files_now.get(path) != digest]:
-        raise WorkFailed(
-            f"an answer edited {', '.join(map(str, edited))} while it was judged: no verdict counts",
-            hint="put the file back, then verify the answers one by one: that tells which of them edits it",
-        )
+        paths = ", ".join(map(str, edited))
+        hint = "put the file back, then verify the answers one by one: that tells which edits it"
+        message = f"an answer edited {paths} while it was judged: no verdict counts"
+        raise WorkFailed(message, hint=hint)
     return share.model_copy(update={"no_room": fitting.exclusions, "notes": (*notes, *share.notes)})
 
 
 def _make_checks(
     bench: Bench, workloads: Sequence[Workload], jobs: Sequence[Job], allowance: TimeAllowance
 ) -> Waiting[ShareOutput]:
-    """Make the checks of these jobs, the last of which is the control's; find blind spots of all `workloads`."""
+    """Make the checks of these jobs, the last of which is the control's; find all blind spots."""
     *checked, control = yield from verify_sides(bench, jobs, allowance)
-    notes = [
-        f"{checks.variant} on the workloads after its call number {checks.count('hung')} that hung"
-        for checks in checked
-        if checks.count("hung") >= MOST_HUNG
-    ]
+    notes = list[str]()
+    for checks in checked:
+        if (hung_count := checks.count("hung")) >= MOST_HUNG:
+            text = f"on the workloads after its call number {hung_count} that hung"
+            notes.append(f"{checks.variant} {text}")
     return ShareOutput(
         ok=True,
         message=f"{len(checked)} sides verified",
@@ -441,7 +414,7 @@ def _make_checks(
 
 
 def hash_task_files(folder: Path) -> dict[Path, str]:
-    """Path to hash of a foreign task's own files, without the answers; empty for a target that is none."""
+    """Path to hash of a foreign task's own files, without the answers; empty for another target."""
     if read_origin(folder) is None:
         return {}
     files = source_files(Project(folder, folder / "sessions", bundled=False))
@@ -450,16 +423,13 @@ def hash_task_files(folder: Path) -> dict[Path, str]:
 
 
 def find_blind_spots(bench: Bench, workloads: Sequence[Workload]) -> Waiting[Weaknesses]:
-    """Mistakes that the values drawn so far cannot show, and inputs that are never read: the judge changes one
-    input at a time and sees whether the reference's output changes. An input counts as not read if it was so on
-    each workload tried: at most MOST_PROBED, each the largest of its kind, and kinds that share fewest values with
-    the first, for an input may have an effect only at large sizes, or by a rare attribute.
-    Workloads for which the judge needed `QUICK_S` seconds or more are left out."""
-    quick = [
-        workload
-        for workload in workloads
-        if bench.reference_s.get(workload.name, QUICK_S) < QUICK_S
-    ]
+    """Mistakes that the values drawn so far cannot show, and inputs that are never read: the judge
+    changes one input at a time and sees whether the reference's output changes. An input counts as
+    not read if it was so on each workload tried: at most MOST_PROBED, each the largest of its kind,
+    and kinds that share fewest values with the first, for an input may have an effect only at large
+    sizes, or by a rare attribute. Workloads that took `QUICK_S` seconds or more are left out."""
+    took_s = bench.reference_s
+    quick = [w for w in workloads if took_s.get(w.name, QUICK_S) < QUICK_S]
     largest_by_kind: dict[tuple[str, ...], Workload] = {}
     for workload in sorted(quick, key=lambda workload: -sum(workload.sizes.values())):
         if 0 not in workload.sizes.values():
@@ -481,45 +451,43 @@ def find_blind_spots(bench: Bench, workloads: Sequence[Workload]) -> Waiting[Wea
 
 
 def common_weaknesses(some: Weaknesses, others: Weaknesses) -> Weaknesses:
-    """The weaknesses that both have; of a kind that only one was examined for, those of that one."""
-    either = {**others, **some}
-    return {
-        kind: tuple(n for n in names if n in others.get(kind, names))
-        for kind, names in either.items()
-    }
+    """The weaknesses that both have; of a kind that only one was examined for, that one's."""
+    common = dict[str, tuple[str, ...]]()
+    for kind, names in {**others, **some}.items():
+        common[kind] = tuple(name for name in names if name in others.get(kind, names))
+    return common
 
 
 BLIND_SPOTS = {
-    "fixed": "{inputs} the same under every seed: a kernel that never reads {them}",
-    "single_valued": "{inputs} one value everywhere: a kernel that reads one element of {them}",
-    "nonnegative": "{inputs} never negative: a kernel that is wrong below zero",
-    "narrow": "{inputs} within 16 bits: a kernel that keeps 16 bits of {them}",
-    "from_zero": "{inputs} in order from 0 on in every call: a kernel that expects a first 0",
-    "untied": "{inputs} without two equal greatest or least values in a row: a kernel that names another of them",
-    "unread": "{inputs} not read by the reference on the workloads tried: a kernel that never reads {them}",
-    "unread_halves": "the second half of {names} is not read by the reference: a kernel that is wrong there",
-    "unmoved": "output {names} is the same whatever the inputs are: a constant",
-    "initial": "weights {names} are all 1 or all 0, as the constructor leaves them: a kernel that ignores them",
-    "ignored": "attribute {names} changes no output on the workloads tried: a kernel that ignores it",
-    "finite": "no input is NaN or infinite: a kernel that is wrong on these",
+    "fixed": "{inputs} the same under every seed: never reads {them}",
+    "single_valued": "{inputs} one value everywhere: reads one element of {them}",
+    "nonnegative": "{inputs} never negative: is wrong below zero",
+    "narrow": "{inputs} within 16 bits: keeps 16 bits of {them}",
+    "from_zero": "{inputs} in order from 0 on in every call: expects a first 0",
+    "untied": "{inputs} without two equal greatest or least values in a row: names another of them",
+    "unread": "{inputs} not read by the reference on the workloads tried: never reads {them}",
+    "unread_halves": "the second half of {names} is not read by the reference: is wrong there",
+    "unmoved": "output {names} is the same whatever the inputs are: returns a constant",
+    "initial": "weights {names} are all 1 or all 0, as the constructor leaves them: ignores them",
+    "ignored": "attribute {names} changes no output on the workloads tried: ignores it",
+    "finite": "no input is NaN or infinite: is wrong on these",
 }
-"""Weakness of the inputs (see `Weaknesses`) to what it hides. Each sentence ends in "would pass"."""
+"""Weakness of the inputs (see `Weaknesses`): a fact, and what a kernel that it hides does."""
 
 
 def describe_blind_spots(
     weaknesses: Weaknesses, target: Target, zeros_pass: Sequence[str]
 ) -> Iterator[str]:
-    """Sentences on mistakes that a target's values cannot show. `zeros_pass`: names of workloads on which
-    an output of zeros is right."""
-    for kind, sentence in BLIND_SPOTS.items():
+    """Sentences on mistakes that a target's values cannot show. `zeros_pass`: names of workloads on
+    which an output of zeros is right."""
+    for kind, spot in BLIND_SPOTS.items():
         names = weaknesses.get(kind, ())
-        if names and (
-            kind != "untied" or weaknesses.get("whole_outputs")
-        ):  # Equal values, different indices.
+        # Only outputs that are indices tell equal values apart.
+        if names and (kind != "untied" or weaknesses.get("whole_outputs")):
             listed, several = ", ".join(names), len(names) > 1
             inputs = f"inputs {listed} are" if several else f"input {listed} is"
-            fact = sentence.format(names=listed, inputs=inputs, them="them" if several else "it")
-            yield f"{fact} would pass"
+            spot = spot.format(names=listed, inputs=inputs, them="them" if several else "it")
+            yield f"{spot.replace(': ', ': a kernel that ')} would pass"
     any_dtype = next(iter(target.dtypes.values()))
     all_workloads, constants = expand_sets(target, target.workloads, any_dtype), list[str]()
     for name in target.signature.attributes:
@@ -528,31 +496,22 @@ def describe_blind_spots(
             constants.append(f"{name}={values.pop()}")
     if constants:
         pronoun = "it" if len(constants) == 1 else "them"
-        yield f"every workload has {', '.join(constants)}: a kernel that ignores {pronoun} would pass"
+        fact = f"every workload has {', '.join(constants)}"
+        yield f"{fact}: a kernel that ignores {pronoun} would pass"
     if zeros_pass:
-        names_text = ", ".join(zeros_pass[:3]) + f" and {len(zeros_pass) - 3} more" * (
-            len(zeros_pass) > 3
-        )
+        more = f" and {len(zeros_pass) - 3} more" * (len(zeros_pass) > 3)
+        names_text = ", ".join(zeros_pass[:3]) + more
         fact = f"the right output is zero within what is allowed on {names_text}"
         yield f"{fact}: a kernel that writes zeros would pass"
-    numbers: list[dict[str, Any]] = [
-        {**workload.sizes, **workload.attributes} for workload in all_workloads
-    ]
-    counts = {
-        name: [each[name] for each in numbers]
-        for name, value in numbers[0].items()
-        if type(value) is int
-    }
+    numbers: list[dict[str, Any]] = [{**w.sizes, **w.attributes} for w in all_workloads]
+    integers = [name for name, value in numbers[0].items() if type(value) is int]
+    counts = {name: [each[name] for each in numbers] for name in integers}
     without_zero = ", ".join(name for name, values in counts.items() if 0 not in values)
     short = ", ".join(name for name in all_workloads[0].sizes if max(counts[name]) < 1 << 16)
-    tensors = [
-        dims.split() for dims in {**target.signature.inputs, **target.signature.outputs}.values()
-    ]
-    elements = (
-        math.prod(each.sizes.get(dim, 1) for dim in dims)
-        for each in all_workloads
-        for dims in tensors
-    )
+    shapes = {**target.signature.inputs, **target.signature.outputs}.values()
+    elements = list[int]()
+    for shape, workload in product(shapes, all_workloads):
+        elements.append(math.prod(workload.sizes.get(dim, 1) for dim in shape.split()))
     untried = [f"0 of {without_zero}"] if without_zero else []
     untried += [f"more than {(1 << 16) - 1:,} of {short}"] if short else []
     untried += ["2^31 elements in a tensor"] if max(elements, default=0) < 1 << 31 else []
@@ -573,14 +532,14 @@ GNU_BUILD_ID = re.compile(rb"\x04\0\0\0\x14\0\0\0\x03\0\0\0GNU\0.{20}", re.DOTAL
 
 
 def machine_code(library: Build) -> bytes:
-    """The bytes of a library without the ids of its build: equal for sources that differ only in comments."""
+    """The bytes of a library without its build ids: equal if sources differ in comments only."""
     content = Path(library.library).read_bytes().replace(library.build_id.encode(), b"")
     return GNU_BUILD_ID.sub(b"", content)
 
 
 def known_good_build(context: Context, name: str, current: Build) -> Waiting[Build]:
-    """A variant's known-good build, from the cache or built again from its commit. `name`: the variant;
-    `current`: its build of today. Raises NoKnownGood if there is no known-good build, or if it cannot be
+    """A variant's known-good build, from the cache or built again from its commit. `name`: the
+    variant; `current`: its build of today. Raises NoKnownGood if there is none, or if it cannot be
     built again; SameAsKnownGood if it is `current`."""
     known_good, bench = context.past.known_good.get(name), context.bench
     if known_good is None:
@@ -591,9 +550,8 @@ def known_good_build(context: Context, name: str, current: Build) -> Waiting[Bui
     if cached := build.find_build_by_id(name, known_good.build_id, bench.cache):
         return cached
     if known_good.commit is None:
-        raise NoKnownGood(
-            f"the build of {session} has left the cache, and its sources were not committed"
-        )
+        reason = "has left the cache, and its sources were not committed"
+        raise NoKnownGood(f"the build of {session} {reason}")
     commit, locations = known_good.commit[:12], {"cache": bench.cache, "include": bench.include}
     try:
         with locked_temporary_folder(bench.cache, ".known-good-") as folder:
@@ -624,29 +582,24 @@ def conclude_verification(
     *,
     emulated: bool = False,
 ) -> VerifyOutput:
-    """The output of a verification, from its shares. The control is the baseline, which has to pass the same
-    checks, or no verdict counts. `sides`: the variants that have a build; `workloads`: those to try; `failures`:
-    of the variants that do not compile; `not_exercised`: sentences on what was not exercised, besides what follows
-    from the shares; `emulated`: for the session's emulated variants, in place of the others."""
+    """The output of a verification, from its shares. The control is the baseline, which has to pass the
+    same checks, or no verdict counts. `sides`: the variants that have a build; `workloads`: those to
+    try; `failures`: of the variants that do not compile; `not_exercised`: further sentences on what
+    was not; `emulated`: for the session's emulated variants in place of others."""
     all_checks, control = merge_shares(shares, workloads)
     selected = context.task.emulated if emulated else context.task.variants
     is_trusted = bool(control.checks) and not control.first_failure
-    right_variants = tuple(
-        checks.variant for checks in all_checks if checks.is_right and is_trusted
-    )
+    right_names = [checks.variant for checks in all_checks if checks.is_right and is_trusted]
     every_check = [check for checks in (*all_checks, control) for check in checks.checks]
-    unjudged_checks = {
-        check.workload.name: check for check in every_check if check.status == "not judged"
-    }
-    unjudged = [f"not judged: {check.message}" for check in unjudged_checks.values()]
+    unjudged_checks = [check for check in every_check if check.status == "not judged"]
+    messages = {check.workload.name: check.message for check in unjudged_checks}
+    unjudged = [f"not judged: {message}" for message in messages.values()]
     names, emulator = [side.name for side in sides], " under the emulator" if emulated else ""
     left_out = [f"{name}{emulator}: it has no build" for name in selected if name not in names]
     skipped = [workload for share in shares for workload in share.left_out]
     unverified = describe_unverified_sets(context, names, skipped, "cuda" if emulated else None)
-    left_out += (
-        *not_exercised,
-        *(f"under the emulator, {text}" if emulated else text for text in unverified),
-    )
+    under = "under the emulator, " if emulated else ""
+    left_out += (*not_exercised, *(f"{under}{text}" for text in unverified))
     no_room = tuple(dict.fromkeys(text for share in shares for text in share.no_room))
     left_out += (*no_room, *dict.fromkeys(text for share in shares for text in share.notes))
     blind_spots = functools.reduce(common_weaknesses, [share.blind_spots for share in shares])
@@ -672,16 +625,15 @@ def conclude_verification(
         hint = f"{types_hint}: say dtype=... in --workloads, or name another set"
     message = message or ", ".join(tallies) or "no variant runs on this device"
     verdict_by_place: dict[tuple[str, str], NoSpeedVerdict] = {}
-    """Variant and workload to the verdict of the first failed check there; tampering is taken before others."""
+    """Variant and workload to the verdict of the first failed check there; tampering goes first."""
     for checks in all_checks:
         failed_checks = [check for check in checks.checks if not check.passed]
         for check in sorted(failed_checks, key=lambda check: check.status != "tampered"):
             place = checks.variant, check.workload.name
-            verdict_by_place.setdefault(
-                place, failure_verdict(checks.variant, check, "baseline", check.message)
-            )
+            verdict = failure_verdict(checks.variant, check, "baseline", check.message)
+            verdict_by_place.setdefault(place, verdict)
     return VerifyOutput(
-        ok=len(right_variants) == len(selected) and is_trusted,
+        ok=len(right_names) == len(selected) and is_trusted,
         message=Fitting((), no_room).extend_message(message),
         hint=hint,
         verdicts=tuple(verdict_by_place.values()) if is_trusted else (),
@@ -689,13 +641,13 @@ def conclude_verification(
         variants=all_checks,
         control=control,
         seed=context.task.seed,
-        right=right_variants,
+        right=tuple(right_names),
         wrong=tuple(checks.variant for checks in all_checks if checks.first_failure),
     )
 
 
 def failure_verdict(variant: str, check: Check, against: Against, reason: str) -> NoSpeedVerdict:
-    """The verdict on a variant by a failed check: `invalid` if it tampered with the judge, else `incorrect`."""
+    """The verdict on a variant by a failed check: `invalid` if it tampered with the judge."""
     return NoSpeedVerdict(
         variant=variant,
         workload=check.workload.name,
@@ -712,30 +664,26 @@ def _describe_failure(
     control: VariantChecks,
     failures: Sequence[BuildFailed],
 ) -> tuple[str, str | None]:
-    """A message on what failed (empty without a failure), and a hint on what to do next, or None."""
+    """A message on what failed (or empty), and a hint on what to do next, or None."""
     failed = [checks for checks in sides if checks.first_failure]
-    failure, failed_names = (
-        failed[0].first_failure if failed else None,
-        [checks.variant for checks in failed],
-    )
+    failure = failed[0].first_failure if failed else None
+    failed_names = [checks.variant for checks in failed]
     if control.first_failure:
         doubt = "baseline, reference or tolerance is not to be trusted there"
-        hint = "look at `reference`, `plain`, `baseline` and `tolerance` of target.yaml before any variant"
+        hint = "look at `reference`, `plain`, `baseline` and `tolerance` of target.yaml first"
         if control.first_failure.status in VERBS:
             doubt = "the baseline computes nothing, so that nothing can be held against it"
-            hint = "`loop doctor` looks at torch and the device; `baseline` of target.yaml names what is called"
+            hint = "`loop doctor` looks at torch and the device; see `baseline` of target.yaml"
         message = f"the control failed: {doubt}: {control.first_failure.message}"
         message += f"; {failed_names[0]} as well: {failure.message}" if failure else ""
         return message, hint
     if failure:
-        message = (
-            f"{failed_names[0]} {VERBS.get(failure.status, 'is incorrect')}: {failure.message}"
-        )
+        verb = VERBS.get(failure.status, "is incorrect")
+        message = f"{failed_names[0]} {verb}: {failure.message}"
         message += f" ({failed[0].tally})" if len(failed[0].checks) > 1 else ""
         if len(failed_names) > 1:
-            message += (
-                f"; so {'is' if len(failed_names) == 2 else 'are'} {', '.join(failed_names[1:])}"
-            )
+            be = "is" if len(failed_names) == 2 else "are"
+            message += f"; so {be} {', '.join(failed_names[1:])}"
         command = context.command("kernels", "verify", failed_names[0])
         return message, f"mend {failed_names[0]}, then `{command}`"
     return (f"no build: {failures[0].message}", failures[0].hint) if failures else ("", None)
@@ -744,8 +692,8 @@ def _describe_failure(
 def merge_shares(
     shares: Sequence[ShareOutput], workloads: Sequence[Workload]
 ) -> tuple[tuple[VariantChecks, ...], VariantChecks]:
-    """Merge the checks of several jobs (shares of the workloads): those of each variant, and those of the control.
-    The order is that of a single job. Raises WorkFailed where no share could judge anything."""
+    """Merge the checks of several jobs (shares of the workloads): those of each variant, and those
+    of the control; in the order of a single job. WorkFailed where no share could judge anything."""
     merged: dict[str, VariantChecks] = {}
     for parts in zip(*(share.sides for share in shares), strict=True):
         side = merge_checks(parts, workloads)
@@ -760,7 +708,7 @@ def merge_shares(
 
 
 def describe_untaken_workloads(side: Side, workloads: Sequence[Workload]) -> tuple[str, ...]:
-    """Up to two sentences on the workloads that a side does not take: by element type, and by its `takes`."""
+    """Up to two sentences on workloads that a side does not take: by type, and by its `takes`."""
     texts = []
     for is_by_type in (True, False):
         reasons: dict[str, str] = {}
@@ -783,8 +731,8 @@ MOST_FLOPS = 1e9
 
 
 def emulate(context: Context, arguments: ResultLifetime) -> RunningAction[VerifyOutput]:
-    """Verify the emulated variants in GPU types, against float64: on the plan's workloads, then for a few
-    seconds on other sets. Passes if none is selected. The output names workloads that the emulator did not run."""
+    """Verify the emulated variants in GPU types, against float64: on the plan's workloads, then for
+    a few seconds on other sets. Passes if none is selected. Names workloads that were not run."""
     bench, selected = context.bench, context.task.emulated
     if not selected:
         if not bench.target.emulated_variants:
@@ -795,28 +743,23 @@ def emulate(context: Context, arguments: ResultLifetime) -> RunningAction[Verify
     sides, failures = yield from build_sides(context, selected)
     build_ids = [side.build_id or "" for side in sides.values()]
     inputs_digest = dependency_hash(context, "kernel.emulate", *build_ids)
-    stored_output = (
-        None if failures else reuse_result(context, VerifyOutput, inputs_digest, arguments)
-    )
-    if stored_output is not None:
+    stored_output = reuse_result(context, VerifyOutput, inputs_digest, arguments)
+    if stored_output is not None and not failures:
         return Result(stored_output)
     required, optional = choose_workloads(context, 1, "cuda")
     checked = [w for w in (*required, *optional) if not is_too_large_to_emulate(bench.target, w)]
     allowance = TimeAllowance(VerifyTerms().others_s, [w for w in optional if w in checked])
     jobs = [Job(side, checked) for side in sides.values()]
-    control_job = Job(
-        bench.make_side(BASELINE), [w for w in checked if w in required], layouts=False
-    )
+    control_workloads = [w for w in checked if w in required]
+    control_job = Job(bench.make_side(BASELINE), control_workloads, layouts=False)
     share = yield from _make_checks(bench, checked, [*jobs, control_job], allowance)
     emulated_checks = tuple(checks.model_copy(update={"emulated": True}) for checks in share.sides)
     left_out = (*share.left_out, *(w for w in optional if w not in checked))
     shares = [share.model_copy(update={"sides": emulated_checks, "left_out": left_out})]
     too_large = [w for w in required if w not in checked]
     to_try = [w for w in (*required, *optional) if w not in too_large]
-    notes, tried = (
-        [f"{w.name} under the emulator: too much work for it" for w in too_large],
-        [*sides.values()],
-    )
+    notes = [f"{w.name} under the emulator: too much work for it" for w in too_large]
+    tried = [*sides.values()]
     output = conclude_verification(context, shares, tried, to_try, failures, notes, emulated=True)
     return Result(output.model_copy(update={"rests_on": inputs_digest}))
 
@@ -827,10 +770,10 @@ def is_too_large_to_emulate(target: Target, workload: Workload) -> bool:
 
 
 def find_known_good(root: Path, head: SessionHead) -> dict[str, KnownGood]:
-    """Variant to its known-good build: the last one with which a session passed on such a device, without builds
-    that any session found wrong. Says so once if a record cannot be read. `root`: the folder of sessions. `head`:
-    the present session. The earlier one may have used other workloads, so callers verify the build again before
-    timing."""
+    """Variant to its known-good build: the last one with which a session passed on such a device,
+    without builds that any session found wrong. Says so once if a record cannot be read. `root`:
+    the folder of sessions. `head`: the present session. The earlier one may have used other
+    workloads, so callers verify the build again before timing."""
     builds: dict[str, KnownGood] = {}
     wrong_build_keys = sessions.wrong_builds(sessions.rows(root, target=head.target))
     for folder, _, steps in earlier_sessions(root, head, hardware_key):
@@ -852,6 +795,6 @@ def find_known_good(root: Path, head: SessionHead) -> dict[str, KnownGood]:
 
 
 def hardware_key(head: SessionHead) -> tuple[object, ...]:
-    """Target, kind of device, and the GPU or processor: a known-good build holds for an equal key."""
+    """Target, kind of device, GPU or processor: a known-good build holds for an equal key."""
     processor = head.machine.gpus[:1] if head.device == "cuda" else (head.machine.processor,)
     return head.target, head.device, processor

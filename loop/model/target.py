@@ -147,7 +147,7 @@ class Generator(PythonFunction):
     """A Python function that makes the inputs of a call: tensors, also in containers, and more. It
     gets the workload's sizes, attributes and parameters by keyword; `seed`, `dtype` (`torch.dtype`)
     and `device` if it declares them. `loop` seeds `random`, NumPy and torch before each call: equal
-    seeds must give equal values. If it makes GPU tensors, so does the reference."""
+    seeds must give equal values. For GPU tensors, the reference runs there."""
 
     passes: Literal["positional", "keywords", "one"] = "positional"
     """How the function receives what is generated: by position, by keyword, or as one argument."""

@@ -86,7 +86,7 @@ def test_what_a_wrong_kernel_could_do_is_a_sentence_each(bench: Bench, tmp_path:
     assert "inputs x, pos are the same under every seed: a kernel that never reads them would pass" == texts[0]
     assert "input w is never negative: a kernel that is wrong below zero would pass" == texts[1]
     assert "input ids is within 16 bits: a kernel that keeps 16 bits of it would pass" == texts[2]
-    assert "output z is the same whatever the inputs are: a constant would pass" == texts[3]
+    assert "output z is the same whatever the inputs are: a kernel that returns a constant would pass" == texts[3]
     assert (
         "attribute mode changes no output on the workloads tried: a kernel that ignores it would pass" == texts[4]
     )
