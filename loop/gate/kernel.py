@@ -582,10 +582,10 @@ def conclude_verification(
     *,
     emulated: bool = False,
 ) -> VerifyOutput:
-    """The output of a verification, from its shares. The control is the baseline, which has to pass the
-    same checks, or no verdict counts. `sides`: the variants that have a build; `workloads`: those to
-    try; `failures`: of the variants that do not compile; `not_exercised`: further sentences on what
-    was not; `emulated`: for the session's emulated variants in place of others."""
+    """The output of a verification, from its shares. The control is the baseline, which has to pass
+    the same checks, or no verdict counts. `sides`: the variants that have a build; `workloads`:
+    those to try; `failures`: of the variants that do not compile; `not_exercised`: further
+    sentences on what was not; `emulated`: for the session's emulated variants only."""
     all_checks, control = merge_shares(shares, workloads)
     selected = context.task.emulated if emulated else context.task.variants
     is_trusted = bool(control.checks) and not control.first_failure

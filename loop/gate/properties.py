@@ -42,9 +42,8 @@ def properties(context: Context, arguments: ResultLifetime) -> RunningAction[Pro
         message = "the target names no properties"
         missing = ("properties: target.yaml names none under `properties`",)
         return Result(PropertiesOutput(ok=True, message=message, not_exercised=missing), idle=True)
-    side_by_name, _ = yield from build_sides(
-        context, context.task.variants or context.task.emulated
-    )
+    names_to_try = context.task.variants or context.task.emulated
+    side_by_name, _ = yield from build_sides(context, names_to_try)
     device: Device = bench.device if context.task.variants else "cuda"
     build_ids = [f"{name} {side.build_id}" for name, side in side_by_name.items()]
     inputs_digest = dependency_hash(context, "kernel.properties", *build_ids)
@@ -56,29 +55,26 @@ def properties(context: Context, arguments: ResultLifetime) -> RunningAction[Pro
     for side in side_by_name.values():
         checks += yield from try_properties(bench, side, names, workloads_to_try)
     applicable = {check.property for check in checks if check.status != "inapplicable"}
-    not_exercised = [
-        f"property {name}: it applies to no workload" for name in names if name not in applicable
-    ]
+    unfit = [name for name in names if name not in applicable]
+    not_exercised = [f"property {name}: it applies to no workload" for name in unfit]
     reason = "too large to relate several calls of it"
     not_exercised += [f"properties on {workload.name}: {reason}" for workload in too_large]
     failed_checks = [check for check in checks if check.status == "failed"]
     held_count, hint = sum(check.status == "holds" for check in checks), None
     message = "nothing to try them on: no variant runs here on their workloads"
     if checks:
-        subject = (
-            "1 property holds" if len(applicable) == 1 else f"{len(applicable)} properties hold"
-        )
+        count = len(applicable)
+        subject = "1 property holds" if count == 1 else f"{count} properties hold"
         message = f"{subject} in {say.count(held_count, 'check')}"
     if failed_checks:
-        message = f"{failed_checks[0].variant}: {failed_checks[0].message}"
-        hint = f"`{context.command('kernels', 'verify', failed_checks[0].variant)}` shows where it is wrong"
+        failed = failed_checks[0]
+        message = f"{failed.variant}: {failed.message}"
+        command = context.command("kernels", "verify", failed.variant)
+        hint = f"`{command}` shows where it is wrong"
     verdicts = list[NoSpeedVerdict]()
     for check in failed_checks:
-        place: dict[str, Any] = {
-            "variant": check.variant,
-            "workload": check.workload,
-            "against": "baseline",
-        }
+        place: dict[str, Any] = {"variant": check.variant, "workload": check.workload}
+        place |= {"against": "baseline"}
         verdicts.append(NoSpeedVerdict(**place, verdict="incorrect", reason=check.message))
     output = PropertiesOutput(
         ok=not failed_checks,
@@ -96,9 +92,9 @@ def properties(context: Context, arguments: ResultLifetime) -> RunningAction[Pro
 def workloads_for_properties(
     context: Context, device: Device
 ) -> tuple[list[Workload], list[Workload]]:
-    """The workloads to try, and those left out because they are too large; normal values only. Candidates:
-    the timed workloads and the first checked one of each other element type. The smallest one of each type
-    is tried in any case."""
+    """The workloads to try, and those left out because they are too large; normal values only.
+    Candidates: the timed workloads and the first checked one of each other element type. The
+    smallest one of each type is tried in any case."""
     timed = workloads(context, context.task.plan.workloads, device=device)
     known_dtypes = {workload.dtype for workload in timed}
     checked = workloads(context, planned_check_sets(context), device=device)
@@ -106,9 +102,7 @@ def workloads_for_properties(
     for workload in checked:
         if workload.dtype not in known_dtypes and workload.values == "normal":
             others.setdefault(workload.dtype, workload)
-    candidates = [
-        workload for workload in (*timed, *others.values()) if workload.values == "normal"
-    ]
+    candidates = [w for w in (*timed, *others.values()) if w.values == "normal"]
     operations_of = partial(count_operations, context.bench.target)
     largest_first = sorted(candidates, key=operations_of, reverse=True)
     smallest_of = {workload.dtype: workload for workload in largest_first}  # A type's last stays.
@@ -131,17 +125,16 @@ def try_properties(
                 except (WorkerLost, Refused) as error:
                     status, message = "failed", f"{error} on {workload.name}"
                 fields = {"variant": side.name, "property": name, "workload": workload.name}
-                checks.append(
-                    PropertyCheck.model_validate({**fields, "status": status, "message": message})
-                )
+                fields |= {"status": status, "message": message}
+                checks.append(PropertyCheck.model_validate(fields))
     finally:
         worker.close()
     return tuple(checks)
 
 
 def _try_property(worker: KeptWorker, name: str, workload: Workload) -> Waiting[tuple[str, str]]:
-    """Check one property: its status (`holds`, `failed`, `inapplicable`) and a sentence. The judge is given each
-    output, and answers with the next call to make, or with its finding: None if the property does not apply."""
+    """Check one property: its status (`holds`, `failed`, `inapplicable`) and a sentence. The judge gets
+    each output, and answers with the next call to make, or with its finding; None: no call applies."""
     bench, side = worker.bench, worker.side
     yield from worker.load()
     note = f"{name} of {side.name} on {workload.name}"
@@ -152,9 +145,8 @@ def _try_property(worker: KeptWorker, name: str, workload: Workload) -> Waiting[
             finding = answer
             break
         sizes: dict[str, int] = {}
-        for dimensions, tensor in zip(
-            bench.target.signature.inputs.values(), answer.inputs, strict=True
-        ):
+        shapes = bench.target.signature.inputs.values()
+        for dimensions, tensor in zip(shapes, answer.inputs, strict=True):
             sizes |= dict(zip(dimensions.split(), tensor.shape, strict=True))
         changes = {"sizes": {**workload.sizes, **sizes}, "attributes": answer.attributes}
         if explain_unsupported(side, workload.model_copy(update=changes)):
@@ -171,10 +163,7 @@ def _try_property(worker: KeptWorker, name: str, workload: Workload) -> Waiting[
         return "inapplicable", f"does not apply to {workload.name}"
     if not finding.wrong:
         return "holds", f"off by {finding.max_error:.1e} at most"
-    wrong_text = (
-        f"{finding.wrong:,} of {finding.total:,} elements, off by up to {finding.max_error:.2g}"
-    )
-    return (
-        "failed",
-        f"{name} does not hold on {workload.name}: {wrong_text} (allowed {finding.allowed_error:.1e})",
-    )
+    wrong_text = f"{finding.wrong:,} of {finding.total:,} elements"
+    error_text = f"off by up to {finding.max_error:.2g} (allowed {finding.allowed_error:.1e})"
+    message = f"{name} does not hold on {workload.name}: {wrong_text}, {error_text}"
+    return "failed", message

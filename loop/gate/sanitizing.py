@@ -45,7 +45,7 @@ TOOLS: tuple[SanitizerTool, ...] = ("memcheck", "racecheck", "synccheck", "initc
 INSTALL_HINT = "it comes with the CUDA toolkit (cuda-sanitizer): put its folder on the PATH"
 FOUND_EXIT = 86  # Exit status that `loop` asks of compute-sanitizer when it found an error.
 OPTIONS: Mapping[SanitizerTool, tuple[str, ...]] = {
-    # The variant itself returns API errors. Padding separates tensors, to show accesses past the end.
+    # The variant itself returns API errors. Padding shows accesses past the end of tensors.
     "memcheck": ("--padding", "4096", "--report-api-errors", "no")
 }
 LOG_BYTES = 4 << 20  # Bytes of a log that `loop` reads.
@@ -53,17 +53,15 @@ MOST_REPORTS = 20
 ASK_LIMIT_S, CALL_LIMIT_S = 20.0, 60.0
 MOST_CALLS = 6  # Most workloads of each variant.
 MOST_OPERATIONS, MOST_ELEMENTS = 2e7, 2**18
-"""Most operations of a call under a tool, because some tools instrument every access; most elements (product of
-all sizes) where target.yaml has no `flops`."""
+"""Most operations of a call under a tool, because some tools instrument every access; most elements
+(product of all sizes) where target.yaml has no `flops`."""
 TOOLS_AT_ONCE = 8
 """Tool processes that run in parallel: they instrument code on the CPU and leave the GPU idle."""
 PREFIX = "========="
-SUMMARY = re.compile(
-    r"^(?:ERROR|RACECHECK|\w+CHECK) SUMMARY: (\d+) (?:error|hazard)s?\b(?! were not printed)"
-)
-PLACE = re.compile(
-    r"(?:\bat|Device Frame:) ?(?P<function>.+?)[+:]0x[0-9a-f]+(?: in (?P<place>\S+:\d+))?"
-)
+SUMMARY_WORDS = r"(?:ERROR|RACECHECK|\w+CHECK) SUMMARY: (\d+) (?:error|hazard)s?\b"
+SUMMARY = re.compile(rf"^{SUMMARY_WORDS}(?! were not printed)")
+FUNCTION = r"(?:\bat|Device Frame:) ?(?P<function>.+?)[+:]0x[0-9a-f]+"
+PLACE = re.compile(rf"{FUNCTION}(?: in (?P<place>\S+:\d+))?")
 """`at void k<float>(float *)+0x42f0 in k.cuh:75`; without -lineinfo nothing follows the offset."""
 CAST = re.compile(r"\((?:int|unsigned int|long|bool)\)(?=-?\d)")
 """A cast among template arguments, as in `(int)64`; `loop` removes it."""
@@ -118,8 +116,8 @@ class Examination:
                 self.remarks.append(head)
 
     def conclude(self) -> tuple[str, str]:
-        """The status of the run, and why it does not prove that there is no error (empty where it does). `found`:
-        the tool found an error, even one whose report `loop` cannot parse."""
+        """The status of the run, and why it does not prove that there is no error (empty where it
+        does). `found`: the tool found an error, even one whose report `loop` cannot parse."""
         has_error = self.exit_code == FOUND_EXIT or bool(self.findings_count)
         if self.reports:
             has_error = any(report.severity == "error" for report in self.reports)
@@ -131,8 +129,8 @@ class Examination:
 
 
 def _parse_report(head: str, details: Sequence[str]) -> SanitizerReport:
-    """Parse a report: kind, severity, kernel, thread, block and source places (file:line). `head`: its
-    first line; `details`: the others. What a report does not name stays empty."""
+    """Parse a report: kind, severity, kernel, thread, block and source places (file:line). `head`:
+    its first line; `details`: the others. What a report does not name stays empty."""
     first_place = next(filter(None, map(PLACE.search, (head, *details))), None)
     frames = [PLACE.search(line) for line in details if line.startswith("Device Frame:")]
     places = [match for match in (first_place, *frames) if match]
@@ -154,9 +152,9 @@ def _parse_report(head: str, details: Sequence[str]) -> SanitizerReport:
 def examine(
     bench: Bench, side: Side, tool: SanitizerTool, workloads: Sequence[Workload], limit_s: float
 ) -> Waiting[Examination]:
-    """Make a call of each workload in one worker under a tool, and read the tool's log. The caller has prepared
-    the inputs. A call that the variant refuses is noted, and others follow; a lost worker ends the run. Both
-    become remarks, after those of the tool. Raises nothing."""
+    """Make a call of each workload in one worker under a tool, and read the tool's log. The caller
+    has prepared the inputs. A call that the variant refuses is noted, and others follow; a lost
+    worker ends the run. Both become remarks, after those of the tool. Raises nothing."""
     examination, note, failures = Examination(), f"{side.name} under {tool}", list[str]()
     with tempfile.TemporaryDirectory(dir=bench.scratch) as folder:
         log = Path(folder) / f"{tool}.log"
@@ -184,7 +182,7 @@ def examine(
 
 
 def version() -> str:
-    """The version of compute-sanitizer on the PATH; empty without one, `unknown` if it does not say."""
+    """The version of compute-sanitizer on the PATH; empty without one, `unknown` if it tells none."""
     if shutil.which(PROGRAM) is None:
         return ""
     try:
@@ -203,8 +201,8 @@ class SanitizeTerms(ResultLifetime):
 
 
 def sanitize(context: Context, arguments: SanitizeTerms) -> RunningAction[SanitizeOutput]:
-    """Run each compiled CUDA build under each tool on a few small workloads.
-    Passes where nothing can be sanitized. Leaves out variants that were found wrong, unless told to (`wrong`)."""
+    """Run each compiled CUDA build under each tool on a few small workloads. Passes where nothing
+    can be sanitized. Leaves out variants that were found wrong, unless told to (`wrong`)."""
     bench, task, deadline = context.bench, context.task, time.monotonic() + context.budget_s
     on_gpu, reason, names = bench.device == "cuda", "", list[str]()
     for name in dict.fromkeys((*task.variants, *task.emulated)):
@@ -223,9 +221,8 @@ def sanitize(context: Context, arguments: SanitizeTerms) -> RunningAction[Saniti
         skipped = (f"{listed_words(TOOLS)} of {', '.join(names)}: {reason}",)
         return Result(SanitizeOutput(ok=True, message=reason, not_exercised=skipped), idle=True)
     sides, failures = yield from build_sides(context, task.variants)
-    not_exercised = [
-        f"sanitizers on what does not compile: {failure.message}" for failure in failures
-    ]
+    uncompiled = "sanitizers on what does not compile"
+    not_exercised = [f"{uncompiled}: {failure.message}" for failure in failures]
     verification = context.latest_output("kernel.verify", VerifyOutput)
     verified = verification.variants if verification else ()
     wrong_builds = {(checks.variant, checks.build_id) for checks in verified if not checks.is_right}
@@ -247,18 +244,14 @@ def sanitize(context: Context, arguments: SanitizeTerms) -> RunningAction[Saniti
     build_ids = [f"{name} {sides[name].build_id}" for name in workloads_by_variant]
     settings = (version(), str(arguments.wrong))
     inputs_digest = dependency_hash(context, "kernel.sanitize", *settings, *build_ids)
-    stored_output = (
-        None if failures else reuse_result(context, SanitizeOutput, inputs_digest, arguments)
-    )
-    if stored_output is not None:  # An earlier session ran the same.
+    stored_output = reuse_result(context, SanitizeOutput, inputs_digest, arguments)
+    if stored_output is not None and not failures:  # An earlier session ran the same.
         return Result(stored_output)
     for workload in itertools.chain(*workloads_by_variant.values()):
         yield from bench.prepare_answer(workload)
-    pairs = itertools.product(TOOLS, workloads_by_variant.items())
-    jobs = [
-        _run_tool(context, tool, sides[name], workloads, deadline)
-        for tool, (name, workloads) in pairs
-    ]
+    jobs = list[Waiting[SanitizerRun]]()
+    for tool, (name, small) in itertools.product(TOOLS, workloads_by_variant.items()):
+        jobs.append(_run_tool(context, tool, sides[name], small, deadline))
     runs = yield from run_side_by_side(jobs, min(TOOLS_AT_ONCE, cores()))
     output = _output(context, runs, workloads_by_variant, not_exercised)
     is_complete = all(run.status != "unknown" for run in output.runs)
@@ -286,52 +279,38 @@ def choose_small_workloads(
 
 
 def _run_tool(
-    context: Context,
-    tool: SanitizerTool,
-    side: Side,
-    workloads: Sequence[Workload],
-    deadline: float,
+    context: Context, tool: SanitizerTool, side: Side, small: Sequence[Workload], deadline: float
 ) -> Waiting[SanitizerRun]:
-    """Examine one variant under one tool; status `unknown` after the `deadline` (monotonic clock). It blames an
-    error on the workload whose call memcheck ended, or the first that fails alone."""
-    names, begin_time = tuple(workload.name for workload in workloads), time.monotonic()
-    place: dict[str, object] = {
-        "variant": side.name,
-        "build_id": side.build_id,
-        "tool": tool,
-        "workloads": names,
-    }
+    """Examine one variant under one tool on `small` workloads; status `unknown` after the
+    `deadline` (monotonic clock). It blames an error on the workload whose call memcheck ended, or
+    the first that fails alone."""
+    names, begin_time = tuple(workload.name for workload in small), time.monotonic()
+    place: dict[str, object] = {"variant": side.name, "build_id": side.build_id}
+    place |= {"tool": tool, "workloads": names}
     if begin_time > deadline:
         why = f"the step's {context.budget_s:g} s were over"
         return SanitizerRun.model_validate({**place, "status": "unknown", "seconds": 0, "why": why})
     limit_s = min(CALL_LIMIT_S, context.kill_after_s / 2)
-    examination = yield from examine(context.bench, side, tool, workloads, limit_s)
+    examination = yield from examine(context.bench, side, tool, small, limit_s)
     seconds, reports, blamed = time.monotonic() - begin_time, examination.reports, ""
     status, why_unknown = examination.conclude()
     if status == "found":
         if tool == "memcheck" and examination.refused:  # It ends the call with the error.
             blamed = examination.refused[0]
-        elif len(workloads) == 1:
+        elif len(small) == 1:
             blamed = names[0]
-        for workload in workloads:
+        for workload in small:
             if blamed or time.monotonic() > deadline:
                 break
             alone = yield from examine(context.bench, side, tool, [workload], limit_s)
             blamed = workload.name if alone.conclude()[0] == "found" else ""
         if not any(report.severity == "error" for report in reports):
             unclear = f"exit {examination.exit_code}, and no report that is understood"
-            reports = [
-                SanitizerReport(kind="fault", words=next(iter(examination.remarks), unclear)),
-                *reports,
-            ]
-    findings: dict[str, object] = {
-        "status": status,
-        "seconds": seconds,
-        "workload": blamed,
-        "why": why_unknown,
-    }
+            words = next(iter(examination.remarks), unclear)
+            reports = [SanitizerReport(kind="fault", words=words), *reports]
+    findings: dict[str, object] = {"status": status, "seconds": seconds, "why": why_unknown}
     count = max(examination.findings_count or 0, len(reports))
-    findings |= {"reports": tuple(reports[:MOST_REPORTS]), "total": count}
+    findings |= {"workload": blamed, "reports": tuple(reports[:MOST_REPORTS]), "total": count}
     return SanitizerRun.model_validate({**place, **findings})
 
 
@@ -341,8 +320,8 @@ def _output(
     workloads_by_variant: Mapping[str, Sequence[Workload]],
     not_exercised: Sequence[str],
 ) -> SanitizeOutput:
-    """The step's output from all runs. `workloads_by_variant`: one call each; `not_exercised`: sentences on what
-    was skipped. A variant with an error gets the verdict `incorrect`, which takes its speed."""
+    """The step's output from all runs. `workloads_by_variant`: one call each; `not_exercised`: sentences
+    on what was skipped. A variant with an error gets the verdict `incorrect`, which takes its speed."""
     runs = sorted(all_runs, key=lambda run: (TOOLS.index(run.tool), run.variant))
     failing_runs = [run for run in runs if run.status == "found"]
     clean_names = [run.variant for run in runs if run.status == "clean"]
@@ -353,17 +332,11 @@ def _output(
         tools_by_reason.setdefault((tool_run.variant, tool_run.why), []).append(tool_run.tool)
     verdict_by_variant: dict[str, NoSpeedVerdict] = {}
     for tool_run in failing_runs:
-        workload, reason = (
-            tool_run.workload or tool_run.workloads[0],
-            f"{tool_run.tool}: {tool_run.summary_text}",
-        )
-        place: dict[str, Any] = {
-            "variant": tool_run.variant,
-            "workload": workload,
-            "against": "baseline",
-        }
-        verdict = NoSpeedVerdict(**place, verdict="incorrect", cause="sanitizer", reason=reason)
-        verdict_by_variant.setdefault(tool_run.variant, verdict)
+        workload, variant = tool_run.workload or tool_run.workloads[0], tool_run.variant
+        fields: dict[str, Any] = {"variant": variant, "workload": workload, "against": "baseline"}
+        fields |= {"cause": "sanitizer", "reason": f"{tool_run.tool}: {tool_run.summary_text}"}
+        verdict = NoSpeedVerdict(**fields, verdict="incorrect")
+        verdict_by_variant.setdefault(variant, verdict)
     parts = [f"{name} clean in {len(workloads_by_variant[name])} calls" for name in clean]
     parts += [f"{name} not under all" for name in workloads_by_variant if name not in clean]
     warnings_count = sum(run.total for run in runs if run.status == "clean")
@@ -374,9 +347,8 @@ def _output(
         message = f"{first_run} finds something: {failing_runs[0].summary_text}"
         message += f"; also {listed_words(other_runs)}" if other_runs else ""
         hint = _replay_hint(context, failing_runs[0], workloads_by_variant[failing_runs[0].variant])
-    not_run = [
-        f"{listed_words(tools)} of {name}: {why}" for (name, why), tools in tools_by_reason.items()
-    ]
+    unproven = tools_by_reason.items()
+    not_run = [f"{listed_words(tools)} of {name}: {why}" for (name, why), tools in unproven]
     return SanitizeOutput(
         ok=not failing_runs,
         message=message,
@@ -396,10 +368,8 @@ def _replay_hint(context: Context, run: SanitizerRun, workloads: Sequence[Worklo
     arguments = ["verify", run.variant, "--sanitize", "--device", "cuda"]
     blamed = [workload for workload in workloads if workload.name == run.workload]
     for workload in blamed or workloads:
-        arguments += [
-            "--workloads",
-            format_entry(make_entry(context.bench.target.signature, workload)),
-        ]
+        entry = make_entry(context.bench.target.signature, workload)
+        arguments += ["--workloads", format_entry(entry)]
     arguments += ["--seed", str(context.task.seed)]
     hint = f"again: {context.command('kernels', *arguments)}"
     if run.first_error and not run.first_error.places:
