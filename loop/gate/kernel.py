@@ -22,14 +22,7 @@ from loop.calls.call import Refused
 from loop.formats.model import ANSWERS
 from loop.gate.environment import require_fit
 from loop.gate.model import BuildOutput, LoadOutput, ShareOutput, SourcesOutput
-from loop.gate.verify import (
-    MOST_HUNG,
-    Job,
-    TimeAllowance,
-    group_by_name,
-    merge_checks,
-    workload_key,
-)
+from loop.gate.verify import MAX_HUNG, Job, TimeAllowance, group_by_name, merge_checks, workload_key
 from loop.gate.verify import verify as verify_sides
 from loop.jobs.folder import JobFolder
 from loop.library.definitions import Project, read_file
@@ -38,30 +31,15 @@ from loop.library.trust import read_origin
 from loop.machine.machine import cores
 from loop.model.base import Model
 from loop.model.dtypes import Device, Dtype
-from loop.model.measurement import (
-    BASELINE,
-    Against,
-    Build,
-    Check,
-    NoSpeedVerdict,
-    VariantChecks,
-    Weaknesses,
-)
+from loop.model.measurement import BASELINE, Build, NoSpeedVerdict, VariantChecks, Weaknesses
 from loop.model.output import VerifyOutput, outputs_of
 from loop.model.record import KnownGood, SessionHead
 from loop.model.target import CAbiVariant, Target, Workload
 from loop.model.workloads import count_operations, evaluate_work, expand_sets, explain_unsupported
 from loop.report import format as say
 from loop.repository.worktree import export_commit
-from loop.steps.context import (
-    Context,
-    NoArguments,
-    Result,
-    ResultLifetime,
-    RunningAction,
-    dependency_hash,
-    reuse_result,
-)
+from loop.steps import context as steps_context
+from loop.steps.context import Context, NoArguments, Result, ResultLifetime, RunningAction
 from loop.steps.spread import Part, result_of_job, run_jobs
 from loop.store import sessions
 from loop.store.sessions import earlier_sessions
@@ -398,7 +376,7 @@ def _make_checks(
     *checked, control = yield from verify_sides(bench, jobs, allowance)
     notes = list[str]()
     for checks in checked:
-        if (hung_count := checks.count("hung")) >= MOST_HUNG:
+        if (hung_count := checks.count("hung")) >= MAX_HUNG:
             text = f"on the workloads after its call number {hung_count} that hung"
             notes.append(f"{checks.variant} {text}")
     return ShareOutput(
@@ -630,7 +608,7 @@ def conclude_verification(
         failed_checks = [check for check in checks.checks if not check.passed]
         for check in sorted(failed_checks, key=lambda check: check.status != "tampered"):
             place = checks.variant, check.workload.name
-            verdict = failure_verdict(checks.variant, check, "baseline", check.message)
+            verdict = check.make_verdict(checks.variant, "baseline", check.message)
             verdict_by_place.setdefault(place, verdict)
     return VerifyOutput(
         ok=len(right_names) == len(selected) and is_trusted,
@@ -643,18 +621,6 @@ def conclude_verification(
         seed=context.task.seed,
         right=tuple(right_names),
         wrong=tuple(checks.variant for checks in all_checks if checks.first_failure),
-    )
-
-
-def failure_verdict(variant: str, check: Check, against: Against, reason: str) -> NoSpeedVerdict:
-    """The verdict on a variant by a failed check: `invalid` if it tampered with the judge."""
-    return NoSpeedVerdict(
-        variant=variant,
-        workload=check.workload.name,
-        against=against,
-        reason=reason,
-        verdict="invalid" if check.status == "tampered" else "incorrect",
-        cause=check.cause,
     )
 
 
@@ -742,8 +708,8 @@ def emulate(context: Context, arguments: ResultLifetime) -> RunningAction[Verify
         return Result(VerifyOutput(ok=True, message=text, not_exercised=(text,)), idle=True)
     sides, failures = yield from build_sides(context, selected)
     build_ids = [side.build_id or "" for side in sides.values()]
-    inputs_digest = dependency_hash(context, "kernel.emulate", *build_ids)
-    stored_output = reuse_result(context, VerifyOutput, inputs_digest, arguments)
+    inputs_digest = steps_context.dependency_hash(context, "kernel.emulate", *build_ids)
+    stored_output = steps_context.reuse_result(context, VerifyOutput, inputs_digest, arguments)
     if stored_output is not None and not failures:
         return Result(stored_output)
     required, optional = choose_workloads(context, 1, "cuda")

@@ -14,14 +14,8 @@ from loop.model.measurement import NoSpeedVerdict, PropertyCheck
 from loop.model.target import Workload
 from loop.model.workloads import count_operations, explain_unsupported, is_supported
 from loop.report import format as say
-from loop.steps.context import (
-    Context,
-    Result,
-    ResultLifetime,
-    RunningAction,
-    dependency_hash,
-    reuse_result,
-)
+from loop.steps import context as steps_context
+from loop.steps.context import Context, Result, ResultLifetime, RunningAction
 from loop.workers.bench import Bench, KeptWorker, Side
 from loop.workers.judge_messages import AdvanceProperty
 from loop.workers.messages import Compute
@@ -46,8 +40,8 @@ def properties(context: Context, arguments: ResultLifetime) -> RunningAction[Pro
     side_by_name, _ = yield from build_sides(context, names_to_try)
     device: Device = bench.device if context.task.variants else "cuda"
     build_ids = [f"{name} {side.build_id}" for name, side in side_by_name.items()]
-    inputs_digest = dependency_hash(context, "kernel.properties", *build_ids)
-    stored_output = reuse_result(context, PropertiesOutput, inputs_digest, arguments)
+    inputs_digest = steps_context.dependency_hash(context, "kernel.properties", *build_ids)
+    stored_output = steps_context.reuse_result(context, PropertiesOutput, inputs_digest, arguments)
     if stored_output is not None:  # An earlier session checked the same.
         return Result(stored_output)
     workloads_to_try, too_large = workloads_for_properties(context, device)
@@ -134,7 +128,7 @@ def try_properties(
 
 def _try_property(worker: KeptWorker, name: str, workload: Workload) -> Waiting[tuple[str, str]]:
     """Check one property: its status (`holds`, `failed`, `inapplicable`) and a sentence. The judge gets
-    each output, and answers with the next call to make, or with its finding; None: no call applies."""
+    each output, and answers with the next call, or with its finding: None if it does not apply."""
     bench, side = worker.bench, worker.side
     yield from worker.load()
     note = f"{name} of {side.name} on {workload.name}"

@@ -28,14 +28,8 @@ from loop.model.output import (
 from loop.model.target import CAbiVariant, Workload
 from loop.model.workloads import count_operations, format_entry, is_supported, make_entry
 from loop.report.format import listed_words
-from loop.steps.context import (
-    Context,
-    Result,
-    ResultLifetime,
-    RunningAction,
-    dependency_hash,
-    reuse_result,
-)
+from loop.steps import context as steps_context
+from loop.steps.context import Context, Result, ResultLifetime, RunningAction
 from loop.workers.bench import Bench, Side
 from loop.workers.messages import Observe
 from loop.workers.program import START_LIMIT_S, WorkerLost
@@ -182,7 +176,7 @@ def examine(
 
 
 def version() -> str:
-    """The version of compute-sanitizer on the PATH; empty without one, `unknown` if it tells none."""
+    """The version of compute-sanitizer on the PATH; empty without one, `unknown` if untold."""
     if shutil.which(PROGRAM) is None:
         return ""
     try:
@@ -243,8 +237,9 @@ def sanitize(context: Context, arguments: SanitizeTerms) -> RunningAction[Saniti
             workloads_by_variant[name] = small_workloads
     build_ids = [f"{name} {sides[name].build_id}" for name in workloads_by_variant]
     settings = (version(), str(arguments.wrong))
-    inputs_digest = dependency_hash(context, "kernel.sanitize", *settings, *build_ids)
-    stored_output = reuse_result(context, SanitizeOutput, inputs_digest, arguments)
+    name = "kernel.sanitize"
+    inputs_digest = steps_context.dependency_hash(context, name, *settings, *build_ids)
+    stored_output = steps_context.reuse_result(context, SanitizeOutput, inputs_digest, arguments)
     if stored_output is not None and not failures:  # An earlier session ran the same.
         return Result(stored_output)
     for workload in itertools.chain(*workloads_by_variant.values()):
@@ -320,8 +315,8 @@ def _output(
     workloads_by_variant: Mapping[str, Sequence[Workload]],
     not_exercised: Sequence[str],
 ) -> SanitizeOutput:
-    """The step's output from all runs. `workloads_by_variant`: one call each; `not_exercised`: sentences
-    on what was skipped. A variant with an error gets the verdict `incorrect`, which takes its speed."""
+    """The step's output from all runs. `workloads_by_variant`: one call each; `not_exercised`: what
+    was skipped. A variant with an error gets the verdict `incorrect`, which takes its speed."""
     runs = sorted(all_runs, key=lambda run: (TOOLS.index(run.tool), run.variant))
     failing_runs = [run for run in runs if run.status == "found"]
     clean_names = [run.variant for run in runs if run.status == "clean"]

@@ -36,7 +36,7 @@ SLOW_FIRST_CALL_S = 5.0
 """Seconds above which a first call includes a one-time setup; later calls are faster."""
 LARGE_WORK = 1e6
 """Operations from which a workload's time depends on its work rather than on process start."""
-MOST_HUNG = 2
+MAX_HUNG = 2
 """Hung checks after which `loop` skips the side's other checks, because each could hang as long."""
 AHEAD = 2
 """Worker processes that start while another one calls. More would wait for each other in the GPU's
@@ -278,7 +278,7 @@ class SideChecker:
             return False
         has_failed = not all(check.passed for check in self.made_checks)
         hung_count = sum(check.status == "hung" for check in self.made_checks)
-        return hung_count < MOST_HUNG and not (self.job.fail_fast and has_failed)
+        return hung_count < MAX_HUNG and not (self.job.fail_fast and has_failed)
 
     def needs_answer(self, workload: Workload) -> bool:
         """Whether this side still has to be called on a workload: it needs the judge's answer."""

@@ -171,6 +171,18 @@ class Check(Comparison):
         """Whether the status is `right`, `unsupported` or `not judged`."""
         return self.status in ("right", "unsupported", "not judged")
 
+    def make_verdict(self, variant: str, against: Against, reason: str) -> NoSpeedVerdict:
+        """The verdict on a variant that fails this check: `invalid` if it tampered with the judge,
+        else `incorrect`."""
+        return NoSpeedVerdict(
+            variant=variant,
+            workload=self.workload.name,
+            against=against,
+            reason=reason,
+            verdict="invalid" if self.status == "tampered" else "incorrect",
+            cause=self.cause,
+        )
+
 
 Weaknesses = dict[str, tuple[str, ...]]
 """Weakness of the test inputs to the inputs (outputs, attributes, weights) that have it. Each hides

@@ -530,20 +530,12 @@ class Target(Model):
             types: dict[str, Dtype] = {**self.signature.types, OUTPUT: "float32"}
             outputs = {OUTPUT: component.output}
             signature = self.signature.model_copy(update={"outputs": outputs, "types": types})
-        unset_fields = ("memory", "flops", "bytes", "generator", "modules", "checker")
-        fields = {
-            **dict.fromkeys(unset_fields),
-            "reference": component.reference,
-            "plain": component.plain,
-            "values": component.values,
-            "properties": (),
-            "faults": {},
-            "components": {},
-            "signature": signature,
-            "function": component.entry,
-            "tolerance": {**self.tolerance, **component.tolerance},
-            "workloads": {"component": component.workloads},
-        }
+        unset_names = ("memory", "flops", "bytes", "generator", "modules", "checker")
+        fields: dict[str, object] = dict.fromkeys(unset_names)
+        fields |= {name: getattr(component, name) for name in ("reference", "plain", "values")}
+        fields |= {"properties": (), "faults": {}, "components": {}, "signature": signature}
+        fields |= {"function": component.entry, "workloads": {"component": component.workloads}}
+        fields["tolerance"] = {**self.tolerance, **component.tolerance}
         return self.model_copy(update=fields)
 
     def compiled_variant(self, name: str, architecture: str) -> CAbiVariant:

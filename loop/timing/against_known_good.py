@@ -16,14 +16,7 @@ from loop.base.stats import winsorise
 from loop.gate.kernel import NoKnownGood, SameAsKnownGood, known_good_build, machine_code, workloads
 from loop.gate.verify import Job, verify
 from loop.model.base import Model
-from loop.model.measurement import (
-    Build,
-    Measurement,
-    NullControl,
-    PositiveControl,
-    SpeedVerdict,
-    Verdict,
-)
+from loop.model.measurement import Measurement, NullControl, PositiveControl, SpeedVerdict, Verdict
 from loop.model.output import Output
 from loop.model.record import KnownGood
 from loop.model.target import Workload
@@ -212,15 +205,11 @@ class Contest:
             return None
         rival = self.controls[1]  # The first is the null control.
         ((workload, decision),) = self.decisions(timings, rival)
-        return PositiveControl(
-            variant=self.candidate.name,
-            workload=workload,
-            slowdown=rival.side.slowdown_share,
-            verdict=decision.verdict,
-            e_value=decision.e_value,
-            blocks=len(decision.log_ratios),
-            reason=decision.reason,
-        )
+        fields: dict[str, object] = {"verdict": decision.verdict, "reason": decision.reason}
+        fields |= {"workload": workload, "e_value": decision.e_value}
+        fields |= {"blocks": len(decision.log_ratios), "variant": self.candidate.name}
+        fields |= {"slowdown": rival.side.slowdown_share}
+        return PositiveControl.model_validate(fields)
 
 
 class CompareTerms(Model):
@@ -253,12 +242,11 @@ def compare_ready(
     context: Context, state: ReadyVariants, arguments: CompareTerms
 ) -> RunningAction[CompareOutput]:
     """The same as `compare`, for variants already known to be right."""
-    builds, start_time = state.builds or {}, monotonic()
-    ready_builds = [builds[name] for name in state.right if name in builds]
     reason = "a process that imports torch takes too long for so many blocks"
-    left_out = [name for name in state.right if name not in builds]
+    left_out = [name for name in state.right if name not in (state.builds or {})]
     not_exercised = [f"{name} against itself and its known good: {reason}" for name in left_out]
-    contests, unchanged = yield from _plan_contests(context, ready_builds, arguments, not_exercised)
+    start_time = monotonic()
+    contests, unchanged = yield from _plan_contests(context, state, arguments, not_exercised)
     timings, warning_texts = Timings(), tuple[str, ...]()
     if contests:
         limit_s = max(0.0, ROUNDS_SHARE * context.budget_s - (monotonic() - start_time))
@@ -292,7 +280,7 @@ def compare_ready(
 
 
 def _plan_contests(
-    context: Context, ready_builds: Sequence[Build], arguments: CompareTerms, skipped: list[str]
+    context: Context, state: ReadyVariants, arguments: CompareTerms, skipped: list[str]
 ) -> Waiting[tuple[list[Contest], list[str]]]:
     """What each variant is compared with: itself, itself slowed down, and its known-good build,
     built and verified here; then the variants with the machine code of their known good, which
@@ -300,7 +288,8 @@ def _plan_contests(
     GPU the controls of the first variant stand for the others: starting a process is slow there."""
     bench, planned = context.bench, workloads(context, context.task.plan.workloads)
     dtypes = {workload.dtype for workload in planned}
-    candidates = [bench.make_side(build.variant, build) for build in ready_builds]
+    builds, contests = state.builds or {}, list[Contest]()
+    candidates = [bench.make_side(name, builds[name]) for name in state.right if name in builds]
     candidates = [candidate for candidate in candidates if dtypes & set(candidate.dtypes)]
     is_cpu = bench.device == "cpu"
     # One process each for a candidate and its known-good build, and two more for its controls.
@@ -309,7 +298,6 @@ def _plan_contests(
     names = ", ".join(side.name for side in candidates)
     itself = "against itself and its known good"
     skipped += [f"{names} {itself} on {text}" for text in fitting.exclusions]
-    builds, contests = {build.variant: build for build in ready_builds}, list[Contest]()
     unchanged = list[str]()
     most_blocks = verdicts.MORE_BLOCKS if arguments.more_s else verdicts.MAX_BLOCKS
     for candidate in candidates:

@@ -4,7 +4,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from statistics import median, median_low
 
 from loop.base.processes import Waiting
-from loop.gate.kernel import failure_verdict
 from loop.machine.machine import detect_gpus
 from loop.model.dtypes import Dtype
 from loop.model.measurement import BASELINE, Against, Measurement, NoSpeedVerdict, Segment
@@ -30,19 +29,11 @@ L2_BYTES_PER_CYCLE = 64
 RATE_COLUMN: dict[Dtype, int] = {"float16": 0, "bfloat16": 0, "float32": 1, "float64": 2}
 """Element type to its column in `OPERATIONS_PER_CYCLE`."""
 OPERATIONS_PER_CYCLE: dict[str, tuple[int, int, int]] = {
-    "7.0": (1024, 128, 64),
-    "7.2": (1024, 128, 64),
-    "7.5": (1024, 128, 32),
-    "8.0": (2048, 1024, 128),
-    "8.6": (1024, 512, 128),
-    "8.7": (2048, 1024, 128),
-    "8.9": (1024, 512, 128),
-    "9.0": (4096, 2048, 256),
-    "10.0": (8192, 4096, 1024),
-    "10.3": (8192, 4096, 1024),
-    "12.0": (1024, 512, 128),
-    "12.1": (1024, 512, 128),
-}
+    "7.0": (1024, 128, 64), "7.2": (1024, 128, 64), "7.5": (1024, 128, 32),
+    "8.0": (2048, 1024, 128), "8.6": (1024, 512, 128), "8.7": (2048, 1024, 128),
+    "8.9": (1024, 512, 128), "9.0": (4096, 2048, 256), "10.0": (8192, 4096, 1024),
+    "10.3": (8192, 4096, 1024), "12.0": (1024, 512, 128), "12.1": (1024, 512, 128),
+}  # fmt: skip
 """Dense operations per cycle of a multiprocessor, by compute capability: 2-byte, float32, float64.
 From the peaks in NVIDIA's architecture papers, over multiprocessors and boost clock: V100 125
 TFLOP/s, T4 65, A100 312, A40 150, L40S 362, H200 989, B200 2250, RTX 5090 419. From Ampere on,
@@ -176,7 +167,7 @@ def _doubts_of_sides(
     """Doubts about each of `sides` by itself, after those about wrong outputs of any side.
     `clock_faults`: side to what is wrong with its clock, or empty."""
     for side, check in timings.wrong_outputs:
-        yield failure_verdict(side, check, against, f"while it was timed: {check.message}")
+        yield check.make_verdict(side, against, f"while it was timed: {check.message}")
     probes_by_call = timings.memory_probes.items()
     cache_reasons = {call: explain_cached_results(probes) for call, probes in probes_by_call}
     for (side, workload), reason in cache_reasons.items():

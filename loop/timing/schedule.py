@@ -30,7 +30,7 @@ from loop.timing.timed_call import SECRET, SegmentSamples, TimedCall
 from loop.workers.bench import JUDGE_LIMIT_S, Bench, Side
 from loop.workers.judge_messages import Compare
 from loop.workers.messages import Computed, Unstage
-from loop.workers.program import START_LIMIT_S, WorkerLost
+from loop.workers.program import START_LIMIT_S, Orders, WorkerLost
 
 PROBED_ROUNDS = 3  # Rounds in which each side is tested for cached results.
 FIRST_SET_SHARE = 0.45  # Share of the time left for the first set of processes: more has to start.
@@ -123,27 +123,23 @@ class ProcessSet:
         tensors = self.bench.make_call(workload, "", with_windows=True).inputs
         doubled_values = [2 * Path(tensor.path).read_bytes() for tensor in tensors]
         timed = [segment.calls for segment in self.timings.segments_of(workload.name)]
+        most_calls = 8 + 4 * max(timed) if timed else MOST_CALLS
         order = self.shuffle.sample(names, len(names))
         for group in [[name] for name in order] if is_cpu else [order]:
             for name in group:
-                self.workers[name].resume()
-                self.calls[name] = TimedCall(
-                    self.workers[name],
-                    self.bench.make_call(workload, name, with_windows=True),
-                    doubled_values,
-                    self.sides[name],
-                    self.bench.device,
-                    empty_order_s=floors.order_s,
-                    most_calls=8 + 4 * max(timed) if timed else MOST_CALLS,
-                )
+                worker, note = self.workers[name], self._progress_note(workload)
+                worker.resume()
+                call = self.bench.make_call(workload, name, with_windows=True)
+                worker.arena.lay_out(call, doubled_values, most_calls)
+                orders = Orders(worker, call_limit_s(self.bench, workload), note)
+                side, device = self.sides[name], self.bench.device
+                self.calls[name] = TimedCall(call, side, device, orders, floors.order_s)
                 self.calls[name].begin_staging()
             for name in group:
                 call, start_time = self.calls[name], time.monotonic()
                 with self._running_alone(name, workload):
-                    note = self._progress_note(workload)
-                    yield from call.finish_staging(LONGEST_S, note, is_alone=is_cpu)
-                # Only the first call may compile.
-                call.orders.limit_s = call_limit_s(self.bench, workload)
+                    # Only this call may compile.
+                    yield from call.finish_staging(LONGEST_S, is_alone=is_cpu)
                 if name not in self.started_sides:
                     self.started_sides.add(name)
                     self.bench.first_calls_s += time.monotonic() - start_time

@@ -20,7 +20,7 @@ from loop.model.dtypes import ITEM_SIZES, Device, is_floating
 from loop.timing.samples import CLEAN_WAIT_SHARE, MemoryProbe, is_disturbed
 from loop.workers.bench import Side
 from loop.workers.messages import StageCall
-from loop.workers.program import Orders, Worker
+from loop.workers.program import Orders
 
 SEGMENT_S, GPU_SEGMENT_S = 4e-3, 1.5e-3
 """Length of a segment. More rounds help more than longer segments: on a CPU 10 ms would narrow an
@@ -158,26 +158,16 @@ class TimedCall:
     """One side's call of one workload, in a worker process that has loaded the side."""
 
     def __init__(
-        self,
-        worker: Worker,
-        call: Call,
-        doubled_values: Sequence[bytes],
-        side: Side,
-        device: Device,
-        *,
-        empty_order_s: float,
-        most_calls: int,
+        self, call: Call, side: Side, device: Device, orders: Orders, empty_order_s: float
     ) -> None:
-        """`doubled_values`: each input's values twice. `empty_order_s`: seconds of an order without
-        calls. `most_calls`: calls that a sample may have; each needs memory for its output."""
-        self.worker, self.call, self.empty_order_s = worker, call, empty_order_s
-        self.arena = worker.arena
-        """Memory that judge and worker share: words for orders, inputs, an output for each call."""
-        self.arena.lay_out(call, doubled_values, most_calls)
+        """`orders`: to the worker, whose arena is laid out for `call`. `empty_order_s`: seconds of
+        an order without calls."""
+        self.call, self.orders, self.empty_order_s = call, orders, empty_order_s
+        self.worker, self.arena = orders.worker, orders.worker.arena
+        """The arena is memory that judge and worker share: orders, inputs, an output for each call."""
         self.rng = random.Random()
         """Picks input values fast; what is judged must not depend on it (see `SECRET`)."""
         self.input_windows = InputWindows(call, device, self.rng)
-        self.orders = Orders(worker, 0.0, "")
         self.is_program = side.kind == "command"
         self.copies_results = side.kind == "python" or bool(call.updated_inputs)
         """Whether the worker has to copy results to shared memory; other variants write there."""
@@ -206,15 +196,14 @@ class TimedCall:
         self._staging_start = time.monotonic()
         self.worker.send(StageCall(call, len(self.arena.output_offsets), window))
 
-    def finish_staging(self, limit_s: float, note: str, *, is_alone: bool) -> Waiting[None]:
-        """Wait until the worker has done what `begin_staging` asked; `note`: for the screen.
-        `is_alone`: nothing else was staged meanwhile. Then a slow first call counts as the call's
-        own time, and warm-ups are left out; not where the worker copies results."""
-        yield from self.worker.receive(limit_s, note)
+    def finish_staging(self, limit_s: float, *, is_alone: bool) -> Waiting[None]:
+        """Wait until the worker has done what `begin_staging` asked. `is_alone`: nothing else was
+        staged meanwhile. Then a slow first call counts as the call's own time, and warm-ups are
+        left out; not where the worker copies results."""
+        yield from self.worker.receive(limit_s, self.orders.note)
         took_s = time.monotonic() - self._staging_start
         if is_alone and took_s > 2 * SLOW_CALL_S and not self.copies_results:
             self._call_s = took_s
-        self.orders = Orders(self.worker, limit_s, note)
 
     def take_segment(self, *, is_judged: bool) -> Waiting[SegmentSamples]:
         """The samples of one segment: at least three, or one of a slow call. If `is_judged`, a

@@ -38,7 +38,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median, stdev
-from typing import Literal
+from typing import Any, Literal
 
 from loop.base.stats import CONFIDENCE, MIN_VALUES, ratio_interval, t_cdf, winsorise
 from loop.model.causes import Cause
@@ -169,16 +169,9 @@ def speed_verdict(
     measurement: Measurement, word: Word, reason: str, e_value: float | None = None
 ) -> SpeedVerdict:
     """The verdict on a measurement; `e_value`: its evidence, under the sequential rule only."""
-    return SpeedVerdict(
-        variant=measurement.variant,
-        workload=measurement.workload.name,
-        against=measurement.against,
-        verdict=word,
-        ratio=measurement.ratio,
-        interval=measurement.interval,
-        e_value=e_value,
-        reason=reason,
-    )
+    fields = measurement.model_dump(include={"variant", "against", "ratio", "interval"})
+    fields |= {"workload": measurement.workload.name, "verdict": word, "reason": reason}
+    return SpeedVerdict(**fields, e_value=e_value)
 
 
 def tally_words(verdicts: Sequence[SpeedVerdict]) -> str:
@@ -191,14 +184,8 @@ def invalid_verdict(
     variant: str, workload: str, against: Against, cause: Cause, reason: str
 ) -> NoSpeedVerdict:
     """A verdict on a timing that cannot be trusted."""
-    return NoSpeedVerdict(
-        variant=variant,
-        workload=workload,
-        against=against,
-        verdict="invalid",
-        cause=cause,
-        reason=reason,
-    )
+    place: dict[str, Any] = {"variant": variant, "workload": workload, "against": against}
+    return NoSpeedVerdict(**place, verdict="invalid", cause=cause, reason=reason)
 
 
 @dataclass(frozen=True)
