@@ -178,9 +178,8 @@ def preemption(context: Context, arguments: NoArguments) -> RunningAction[Preemp
 
 def require_fit(variant: CAbiVariant, *, needs_compiler: bool = True) -> None:
     """Raise BuildFailed if a variant cannot be compiled by its nvcc for the GPU here, or cannot run
-    on it. The driver's own error at the first launch, such as `invalid device function`, explains
-    nothing. Passes without a GPU and for another compiler, because nothing is known then; without
-    nvcc, unless `needs_compiler`."""
+    on it: the driver's own error at the first launch explains nothing. Passes without a GPU or for
+    another compiler, as nothing is known then; without nvcc, unless `needs_compiler`."""
     gpus_here, compiler = detect_gpus(), variant.build.compiler
     gpu, driver_cuda = gpus_here.first, gpus_here.cuda
     if gpu is None or variant.device != "cuda" or not is_nvcc(variant.build):

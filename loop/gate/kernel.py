@@ -403,9 +403,8 @@ def hash_task_files(folder: Path) -> dict[Path, str]:
 def find_blind_spots(bench: Bench, workloads: Sequence[Workload]) -> Waiting[Weaknesses]:
     """Mistakes that the values drawn so far cannot show, and inputs that are never read: the judge
     changes one input at a time and sees whether the reference's output changes. An input counts as
-    not read if it was so on each workload tried: at most MOST_PROBED, each the largest of its kind,
-    and kinds that share fewest values with the first, for an input may have an effect only at large
-    sizes, or by a rare attribute. Workloads that took `QUICK_S` seconds or more are left out."""
+    not read if so on each workload tried: at most MOST_PROBED, the largest of each kind, unlike
+    kinds first: an effect may need large sizes or a rare attribute. Slow ones are left out."""
     took_s = bench.reference_s
     quick = [w for w in workloads if took_s.get(w.name, QUICK_S) < QUICK_S]
     largest_by_kind: dict[tuple[str, ...], Workload] = {}
@@ -456,8 +455,7 @@ BLIND_SPOTS = {
 def describe_blind_spots(
     weaknesses: Weaknesses, target: Target, zeros_pass: Sequence[str]
 ) -> Iterator[str]:
-    """Sentences on mistakes that a target's values cannot show. `zeros_pass`: names of workloads on
-    which an output of zeros is right."""
+    """Sentences on mistakes that a target's values cannot show; zeros pass on `zeros_pass`."""
     for kind, spot in BLIND_SPOTS.items():
         names = weaknesses.get(kind, ())
         # Only outputs that are indices tell equal values apart.
@@ -560,10 +558,9 @@ def conclude_verification(
     *,
     emulated: bool = False,
 ) -> VerifyOutput:
-    """The output of a verification, from its shares. The control is the baseline, which has to pass
-    the same checks, or no verdict counts. `sides`: the variants that have a build; `workloads`:
-    those to try; `failures`: of the variants that do not compile; `not_exercised`: further
-    sentences on what was not; `emulated`: for the session's emulated variants only."""
+    """The output of a verification, from its shares. The baseline, as the control, has to pass the
+    same checks, or no verdict counts. `sides`: the variants that have a build; `workloads`: to try;
+    `failures`: of builds; `not_exercised`: more sentences; `emulated`: for emulated variants."""
     all_checks, control = merge_shares(shares, workloads)
     selected = context.task.emulated if emulated else context.task.variants
     is_trusted = bool(control.checks) and not control.first_failure
@@ -737,9 +734,8 @@ def is_too_large_to_emulate(target: Target, workload: Workload) -> bool:
 
 def find_known_good(root: Path, head: SessionHead) -> dict[str, KnownGood]:
     """Variant to its known-good build: the last one with which a session passed on such a device,
-    without builds that any session found wrong. Says so once if a record cannot be read. `root`:
-    the folder of sessions. `head`: the present session. The earlier one may have used other
-    workloads, so callers verify the build again before timing."""
+    without builds that any session found wrong. Says so once if a record cannot be read. Callers
+    verify the build again before timing: that session may have used other workloads."""
     builds: dict[str, KnownGood] = {}
     wrong_build_keys = sessions.wrong_builds(sessions.rows(root, target=head.target))
     for folder, _, steps in earlier_sessions(root, head, hardware_key):

@@ -28,9 +28,8 @@ A property takes several calls: 7 of up to 137e9 operations hit the 80 s limit (
 
 
 def properties(context: Context, arguments: ResultLifetime) -> RunningAction[PropertiesOutput]:
-    """Try the target's properties on every selected variant, or on emulated variants if none runs
-    here. A property relates a variant's own outputs, as in "rows sum to 1". Workloads: the timed
-    ones, and one of each other element type."""
+    """Try the target's properties on every selected variant, or on emulated ones if none runs here.
+    A property relates a variant's own outputs, as in "rows sum to 1"."""
     bench, names = context.bench, context.bench.target.properties
     if not names:
         message = "the target names no properties"
@@ -127,8 +126,8 @@ def try_properties(
 
 
 def _try_property(worker: KeptWorker, name: str, workload: Workload) -> Waiting[tuple[str, str]]:
-    """Check one property: its status (`holds`, `failed`, `inapplicable`) and a sentence. The judge gets
-    each output, and answers with the next call, or with its finding: None if it does not apply."""
+    """Check one property: its status (`holds`, `failed`, `inapplicable`) and a sentence. The judge
+    gets each output, and answers with the next call or its finding: None if it does not apply."""
     bench, side = worker.bench, worker.side
     yield from worker.load()
     note = f"{name} of {side.name} on {workload.name}"

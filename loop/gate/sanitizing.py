@@ -256,10 +256,9 @@ def sanitize(context: Context, arguments: SanitizeTerms) -> RunningAction[Saniti
 def choose_small_workloads(
     candidates: Sequence[Workload], work: Mapping[str, float], most_work: float, count: int
 ) -> tuple[Workload, ...]:
-    """Choose at most `count` workloads of at most `most_work`, sorted by work; deterministic.
-    `work`: workload name to its work. First come those with an element type, flag or choice that no
-    other has yet. Then follow those with most work, because their loops run more often. If all
-    exceed `most_work`, the smallest one is taken."""
+    """Choose at most `count` workloads of at most `most_work`, or the smallest, sorted by work.
+    `work`: workload name to its work. First come those with a new element type, flag or choice,
+    then those with most work: their loops run more often. Deterministic."""
     most_first = sorted(candidates, key=lambda workload: (-work[workload.name], workload.name))
     small = [w for w in most_first if work[w.name] <= most_work] or most_first[-1:]
     known_traits: set[tuple[str, object]] = set()
@@ -276,9 +275,8 @@ def choose_small_workloads(
 def _run_tool(
     context: Context, tool: SanitizerTool, side: Side, small: Sequence[Workload], deadline: float
 ) -> Waiting[SanitizerRun]:
-    """Examine one variant under one tool on `small` workloads; status `unknown` after the
-    `deadline` (monotonic clock). It blames an error on the workload whose call memcheck ended, or
-    the first that fails alone."""
+    """Examine one variant under one tool on `small` workloads; `unknown` after the `deadline`
+    (monotonic). Blames the workload whose call memcheck ended, or the first that fails alone."""
     names, begin_time = tuple(workload.name for workload in small), time.monotonic()
     place: dict[str, object] = {"variant": side.name, "build_id": side.build_id}
     place |= {"tool": tool, "workloads": names}

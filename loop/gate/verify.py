@@ -159,10 +159,9 @@ def _check_group(
     group: Sequence[Workload],
     later_workloads: Sequence[Workload],
 ) -> Waiting[None]:
-    """Check every side on workloads of one name, each side in one worker process. Meanwhile the
-    next ones start, and the next emulated side computes. A side's worker is closed afterwards if
-    memory is scarce, or if it has to check none of the `later_workloads`. The judge forgets answers
-    with more than `LARGE_BYTES`."""
+    """Check every side on workloads of one name, each in one worker process. Meanwhile the next
+    ones start, and the next emulated side computes. Closes workers if memory is scarce, or if no
+    `later_workloads` are theirs. The judge forgets answers with more than `LARGE_BYTES`."""
     call = bench.make_call(group[0], "judge")
     size = call.output.nbytes + sum(tensor.pool_nbytes for tensor in call.inputs)
     is_large, held_bytes = size > LARGE_BYTES, size * COPIES_HELD * len(checkers)
@@ -326,8 +325,7 @@ class SideChecker:
 
     def begin_check(self, group: Sequence[Workload]) -> None:
         """Have the worker of an emulated side, from its second request on, compute the first check
-        of these workloads, unless they are tried in other layouts; `check` takes the reply. No
-        timed side may do so."""
+        of these workloads, unless they are tried in other layouts; `check` takes the reply."""
         workload = next(filter(self.needs_answer, group), None)
         in_layouts = {workload.name for workload in self.workload_for_layouts.values()}
         may_hurry = self.side.emulated and not self.worker.is_new_process
@@ -337,8 +335,7 @@ class SideChecker:
 
     def _choose_layouts(self, workload: Workload) -> Sequence[Layout]:
         """The input layouts to try on a workload; most get `contiguous` only. Broadcast is tried
-        with each seed, as each takes another axis. Leaves out layouts that cannot show a mistake,
-        and notes some of them."""
+        with each seed: each takes another axis. Leaves out layouts that cannot show a mistake."""
         chosen, bench = self.workload_for_layouts.get(workload.dtype), self.bench
         if chosen is None or chosen.name != workload.name:
             return LAYOUTS[:1]
@@ -363,9 +360,8 @@ class SideChecker:
         return [layout for layout in tried if layout not in left_out]
 
     def _raise_if_values_explain(self, workload: Workload) -> Waiting[None]:
-        """Raise WorkFailed if the values, not the broadcast layout, explain a wrong output: if they
-        are wrong in contiguous memory too, or if the baseline fails on them. Not if a call is
-        refused or its worker is lost."""
+        """Raise WorkFailed if the values, not the broadcast layout, explain a wrong output: they
+        are wrong in contiguous memory or for the baseline, too. Not if a worker is lost."""
         call = self.bench.make_call(workload, self.side.name, layout="broadcast")
         note = f"{self.side.name} once more"
         job = Job(self.bench.make_side(BASELINE), [workload], layouts=False, control=True)
@@ -546,9 +542,8 @@ def _describe_place(workload: Workload, layout: Layout) -> str:
 def make_check_of(
     side: Side, workload: Workload, layout: Layout, reply: Computed, finding: Finding
 ) -> Check:
-    """Combine the worker's reply and the judge's finding into one check. It is `not judged` if the
-    judge says so, and nothing is wrong but elements; `tampered` if the variant replaced functions
-    of the worker."""
+    """Combine the worker's reply and the judge's finding into one check: `not judged` if the judge
+    says so and only elements are wrong; `tampered` if functions of the worker were replaced."""
     place = _describe_place(workload, layout)
     cause, message = describe_fault(side, reply, finding, place)
     if finding.unjudged_reason and cause in ELEMENT_CAUSES:
@@ -565,9 +560,8 @@ def make_check_of(
 
 def describe_fault(side: Side, reply: Computed, finding: Finding, place: str) -> tuple[Cause, str]:
     """The most telling fault of an output, as a cause and a sentence; both empty when it is right.
-    Outputs that differ from call to call are a fault only of a side that promises the contrary
-    (`deterministic`). A Python variant may differ by the order of sums: libraries choose it by
-    threads and addresses."""
+    That outputs differ from call to call is a fault of a `deterministic` side only; a Python
+    variant may differ by the order of sums: libraries choose it by threads and addresses."""
     wrong_text = f"{finding.wrong:,} of {finding.total:,} elements wrong"
     wrong_text += f" in {finding.output}" if finding.output else ""
     gave_several_outputs = len(reply.digests) > 1  # For the same inputs.

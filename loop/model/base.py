@@ -8,9 +8,8 @@ Count = Annotated[int, Field(ge=0)]
 
 
 class Model(BaseModel):
-    """A frozen value that refuses unknown fields. `documents.parse` reads files that people write
-    strictly: text is no number, a boolean no integer. It reads files of `loop` leniently: a list
-    counts as a tuple."""
+    """A frozen value that refuses unknown fields. `documents.parse` reads what people write
+    strictly: text is no number, a boolean no integer. What `loop` wrote it reads leniently."""
 
     model_config = ConfigDict(
         frozen=True,

@@ -172,8 +172,7 @@ class Check(Comparison):
         return self.status in ("right", "unsupported", "not judged")
 
     def make_verdict(self, variant: str, against: Against, reason: str) -> NoSpeedVerdict:
-        """The verdict on a variant that fails this check: `invalid` if it tampered with the judge,
-        else `incorrect`."""
+        """The verdict on a variant that fails this check: `incorrect`, `invalid` for tampering."""
         return NoSpeedVerdict(
             variant=variant,
             workload=self.workload.name,

@@ -100,9 +100,8 @@ class Plan(Model):
     checks: tuple[str, ...] = ()
     """Names of workload sets to verify only. Sets that the target lacks are ignored."""
     same_within: Annotated[float, Field(ge=0.02, le=0.05)] = 0.02
-    """Share of time within which a variant and its known good count as `same`. A wider one is
-    decided sooner; a difference that is likelier than not above 1 % is timed on even so. At most
-    the positive control's slowdown."""
+    """Share of time within which a variant and its known good count as `same`. Wider is decided
+    sooner; what is likelier than not above 1 % is timed on. At most the control's slowdown."""
     budget: TimeBudget
     """Planned duration of the whole session."""
     success: str | None = None

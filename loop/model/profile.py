@@ -46,9 +46,8 @@ class DeviceFacts(Model):
 
 
 class KernelRun(Model):
-    """Profiler data of one launch, or of all launches of a kernel in one call. None: not reported.
-    `FACTS` defines the shares. For several launches, `us` is the sum, `registers` the maximum, and
-    shares are averages weighted by time."""
+    """Profiler data of all launches of a kernel in one call. None: not reported. `FACTS` defines
+    the shares: averages weighted by time. `us` is the sum, `registers` the maximum."""
 
     kernel: str
     launches: int = 1

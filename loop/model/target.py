@@ -200,8 +200,7 @@ class Tuning(Model):
     ]
     """Field to the values to try."""
     best: dict[DeviceKey, Values]
-    """Device (`cpu` or a compute capability) to its best measured values. A GPU that is missing
-    here uses the values of the first GPU."""
+    """Device (`cpu` or a compute capability) to its best values; other GPUs use the first GPU's."""
     workloads: Annotated[tuple[Entry, ...], Field(min_length=1)]
 
     @property
@@ -585,8 +584,7 @@ class Workload(Model):
     attributes: dict[str, bool | int | float | str | None] = Field(default_factory=dict)
     dtype: Dtype
     values: str = "normal"
-    """Kind of input values: `normal` (standard deviation 1), `wide` (4), `constant` (one value per
-    tensor), or a kind of the target."""
+    """Kind of input values: of the target, or `normal` (sd 1), `wide` (sd 4), `constant`."""
     seed: int = 0
     weight: Annotated[float, Field(gt=0)] = 1.0
     """Relative share of time that these calls take in the user's program."""

@@ -41,8 +41,7 @@ class CompareOutput(Output):
     null_controls: tuple[NullControl, ...] = ()
     """Each variant against itself: a difference here is noise."""
     positive_controls: tuple[PositiveControl, ...] = ()
-    """Each variant against a copy slowed on purpose: shows that a slowdown would be seen. Not in a
-    campaign."""
+    """Each variant against a copy slowed on purpose: is a slowdown seen? Not in a campaign."""
     known_good: tuple[KnownGood, ...] = ()
     """The known-good builds that the variants were compared with."""
     unchanged: tuple[str, ...] = ()
@@ -82,9 +81,8 @@ def slowed_rival(candidate: Side, share: float, workloads: Sequence[Workload]) -
 def is_hopeful(
     verdict_words: Collection[verdicts.Word], log_ratios_by_workload: Sequence[Sequence[float]]
 ) -> bool:
-    """Whether more blocks may lead to keeping a candidate: it is undecided, and faster in the mean.
-    `verdict_words`: the verdict so far on each workload. Undecided: `inconclusive` on at least one
-    workload, and `same` on all others."""
+    """Whether more blocks may lead to keeping a candidate: it is faster in the mean, and undecided:
+    of the `verdict_words`, one a workload, some are `inconclusive` and all others `same`."""
     is_undecided = {"inconclusive"} <= {*verdict_words} <= {"inconclusive", "same"}
     means = [winsorise(log_ratios).mean for log_ratios in log_ratios_by_workload if log_ratios]
     return is_undecided and fmean(means) > HOPEFUL_LOG_RATIO
@@ -99,8 +97,7 @@ class Contest:
     candidate_number: int = 0
     """Number of the candidate within its campaign, from 1; 0 outside a campaign."""
     controls: Sequence[Rival] = ()
-    """Null control and positive control, in this order; a campaign's candidate has only the first.
-    Empty if another contest's count."""
+    """Null and positive control; in a campaign the first only. Empty: another contest's count."""
     most_blocks: int = verdicts.MAX_BLOCKS
     """Blocks after which an undecided pair becomes `inconclusive`."""
     same_within: float = verdicts.SAME_MARGIN
@@ -119,9 +116,8 @@ class Contest:
     def pending_sides(self, timings: Timings) -> Mapping[str, Sequence[str]]:
         """Names of the sides that still have to be timed, by workload: those of undecided pairs
         with less than `most_blocks`. The null control goes on where another pair of the workload
-        does; alone, it ends with the blocks that a verdict needs. In a campaign it begins when the
-        candidate is found faster: most are not, and each side is one more process. Empty for a
-        campaign's candidate that is evidently not faster."""
+        does; alone, it ends after the blocks of a verdict. In a campaign it begins when the
+        candidate is faster: most are not. Empty for a candidate that is evidently not faster."""
         side_names: dict[str, list[str]] = {}
         evidence = [d.against_faster for _, d in self.decisions(timings, *self.rivals)]
         if min(evidence, default=0.0) >= verdicts.FUTILE_EVIDENCE:
@@ -378,10 +374,9 @@ def _time_contests(
 def _judge_contest(
     context: Context, contest: Contest, fallback: Contest, timings: Timings
 ) -> Waiting[tuple[tuple[Measurement, ...], list[Verdict]]]:
-    """Measurements and verdicts of a contest; without controls of its own, those of `fallback`
-    apply. After a doubt, or where the variant differs from itself, no other verdict is given.
-    `same` needs a positive control that was seen, if there is one, and a campaign's `faster` its
-    null control; else they become `inconclusive`."""
+    """Measurements and verdicts of a contest; without controls of its own, those of `fallback` apply.
+    After a doubt, or where the variant differs from itself, there is no other verdict. `same` with an
+    unseen positive control, and a campaign's `faster` without its null, become `inconclusive`."""
     control_contest = contest if contest.controls else fallback
     pairs = [Pair(contest.candidate, rival.side.name, "self") for rival in contest.controls[:1]]
     pairs += [Pair(contest.candidate, rival.side.name, "known_good") for rival in contest.rivals]

@@ -113,10 +113,9 @@ class ProcessSet:
         return least_rounds
 
     def _stage_workload(self, workload: Workload, names: Sequence[str]) -> Waiting[None]:
-        """Time empty calls, once a session; then have each side map its call's memory, make the
-        call once, and test it for cached results: on a CPU side after side, in the first rounds; on
-        a GPU all at once, as its driver makes each wait, and in every set, else its first round is
-        5 % slower."""
+        """Time empty calls, once a session; then have each side map its call's memory, make the call
+        once, and test it for cached results: on a CPU side after side, in the first rounds; on a GPU
+        together, as its driver makes each wait, and always: else first rounds are 5 % slower."""
         self.round_number = self.round_numbers[0]
         floors = self.timings.floors = yield from self.bench.measure_floors()
         is_cpu = self.bench.device == "cpu"
@@ -193,8 +192,7 @@ class ProcessSet:
         worker.pause()
 
     def _time_segment(self, name: str, workload: Workload, *, is_judged: bool) -> Waiting[Segment]:
-        """Time one segment of a side; all else goes to `timings` and `evidence`. `is_judged`: judge
-        a call."""
+        """Time one segment of a side; all else goes to `timings` and `evidence`."""
         before, call, timings = self.latest_reading, self.calls[name], self.timings
         with self._running_alone(name, workload):
             samples = yield from call.take_segment(is_judged=is_judged)
@@ -350,9 +348,8 @@ class Schedule:
         self, batch: Sequence[range], pending_sides: Callable[[], Mapping[str, Sequence[str]]]
     ) -> Waiting[bool]:
         """Start the sets of a batch together, the costliest part, as many as will probably end in
-        time; then time one set by one. Returns whether it was the whole batch. `pending_sides`: the
-        sides to time, by workload. Processes end with their last round: each holds hundreds of
-        megabytes of a GPU from its first call on."""
+        time; then time one by one. Returns whether all were. `pending_sides`: the sides to time, by
+        workload. Processes end with their last round: each holds hundreds of megabytes of a GPU."""
         set_count = len(batch)
         while set_count and not self._is_round_required():
             # Each counts as two rounds at most: one of more leaves some out if time is short.

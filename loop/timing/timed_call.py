@@ -55,8 +55,7 @@ SETTLING_S = 20e-6  # Jitter of a GPU's copy of results between samples: no work
 
 
 def plan_replays(call_s: float, sample_s: float, most_calls: int) -> tuple[int, int]:
-    """Calls in a CUDA graph, `most_calls` at most, and its replays in a sample, to fill `sample_s`
-    with calls of `call_s`."""
+    """Calls in a CUDA graph, and its replays in a sample, to fill `sample_s` (of `call_s` each)."""
     fitting = (n for n in GRAPH_CALLS if n * call_s <= sample_s and n <= most_calls)
     calls = next(fitting, 1)
     return calls, max(1, min(math.ceil(sample_s / (calls * call_s)), MOST_REPLAYS))
@@ -160,11 +159,10 @@ class TimedCall:
     def __init__(
         self, call: Call, side: Side, device: Device, orders: Orders, empty_order_s: float
     ) -> None:
-        """`orders`: to the worker, whose arena is laid out for `call`. `empty_order_s`: seconds of
-        an order without calls."""
+        """The worker's arena is laid out for `call`. `empty_order_s`: of an order without calls."""
         self.call, self.orders, self.empty_order_s = call, orders, empty_order_s
         self.worker, self.arena = orders.worker, orders.worker.arena
-        """The arena is memory that judge and worker share: orders, inputs, an output for each call."""
+        """The arena is memory that judge and worker share: orders, inputs, outputs of each call."""
         self.rng = random.Random()
         """Picks input values fast; what is judged must not depend on it (see `SECRET`)."""
         self.input_windows = InputWindows(call, device, self.rng)
@@ -324,9 +322,8 @@ class TimedCall:
 
     def _return_results(self, samples: SegmentSamples, judged_call: int | None) -> Waiting[float]:
         """Have the worker finish (on a GPU) and copy results to shared memory, if the variant does
-        not write there; the seconds that this took. `judged_call`: the call to verify, or None. Its
-        output is read while the worker is stopped; changed inputs and late writes are noted then. A
-        GPU's judged results, and some others, are copied to the host, too."""
+        not write there; seconds. `judged_call`: the call to verify; its output, changed inputs and
+        late writes are noted while the worker is stopped. Some GPU results go to the host."""
         calls, return_s = samples.calls, 0.0
         to_host = judged_call is not None or SECRET.randrange(RETURN_ONE_IN) == 0
         if self.is_on_gpu and to_host:

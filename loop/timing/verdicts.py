@@ -116,8 +116,7 @@ def measure_pair(
 
 
 def noise_between_rounds(log_ratios_by_workload: Iterable[Sequence[float]]) -> float | None:
-    """Median over workloads of the standard deviation of the rounds' log ratios, outliers clipped.
-    None if no workload has two rounds."""
+    """Median over workloads of the rounds' standard deviation (log ratios); None for single ones."""
     several = [ratios for ratios in log_ratios_by_workload if len(ratios) > 1]
     deviations = [stdev(winsorise(ratios).values) for ratios in several]
     return median(deviations) if deviations else None
@@ -198,8 +197,7 @@ class Decision:
     reason: str
     log_ratios: Sequence[float]  # One for each block that counts.
     against_faster: float
-    """Evidence that a campaign's candidate is not faster by more than the margin; 0 after less than
-    FUTILE_BLOCKS, and outside a campaign."""
+    """Evidence that a campaign's candidate is not faster, after FUTILE_BLOCKS; else 0."""
 
 
 def needed_evidence(workloads: int, candidate_number: int = 0) -> float:
