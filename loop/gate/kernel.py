@@ -203,16 +203,11 @@ def load(context: Context, arguments: NoArguments) -> RunningAction[LoadOutput]:
 
 
 def workloads(
-    context: Context,
-    sets: Iterable[str],
-    seed: int | None = None,
-    device: Device | None = None,
-    *,
-    judged_only: bool = True,
+    context: Context, sets: Iterable[str], seed: int | None = None, device: Device | None = None
 ) -> tuple[Workload, ...]:
-    """Workloads of the sets. `seed`: of their values; `device`: of the default element type; None:
-    the session's. `judged_only`: without those that its last verification left `not judged`."""
-    target, unjudged = context.bench.target, unjudged_workload_names(context) if judged_only else ()
+    """Workloads of the sets, without those that the session's last verification left `not judged`.
+    `seed`: of their values; `device`: of the default element type; None: the session's."""
+    target, unjudged = context.bench.target, unjudged_workload_names(context)
     dtype = target.dtypes[device or context.bench.device]
     in_sets = expand_sets(target, sets, dtype, context.task.seed if seed is None else seed)
     return tuple(workload for workload in in_sets if workload.name not in unjudged)
@@ -322,14 +317,15 @@ def choose_workloads(
     """The workloads to verify: required ones (timed, with `seeds` sets of values each, and checked
     ones), and optional ones of sets that the plan does not name, small ones first. `device`: whose
     element type they have; None: the session's."""
-    expand = functools.partial(workloads, context, device=device, judged_only=False)
-    timed_sets, required = context.task.plan.workloads, list[Workload]()
-    value_seeds = range(context.task.seed, context.task.seed + seeds)
-    for seeds_of_workload in zip(*(expand(timed_sets, seed) for seed in value_seeds), strict=True):
-        required += seeds_of_workload  # One after the other, because they share buffers.
+    target, required = context.bench.target, list[Workload]()
+    dtype = target.dtypes[device or context.bench.device]
+    expand = functools.partial(expand_sets, target, dtype=dtype, seed=context.task.seed)
+    for workload in expand(context.task.plan.workloads):
+        for number in range(seeds):  # One after the other, because they share buffers.
+            required.append(workload.model_copy(update={"seed": workload.seed + number}))
     required += expand(planned_check_sets(context))
     optional = distinct_workloads(expand(unplanned_sets(context)), beyond=required)
-    operations_of = functools.partial(count_operations, context.bench.target)
+    operations_of = functools.partial(count_operations, target)
     return distinct_workloads(required), tuple(sorted(optional, key=operations_of))
 
 
@@ -347,7 +343,8 @@ def _verify_share(
     fitting = fit_workloads(bench, chosen, [*sides, control], one_at_a_time=True)
     job_on = functools.partial(Job, own_names=own_names)
     jobs = [job_on(side, fitting.workloads, fail_fast=arguments.enough) for side in sides]
-    planned = workloads(context, context.task.plan.workloads, judged_only=False)
+    dtype, plan = bench.target.dtypes[bench.device], context.task.plan
+    planned = expand_sets(bench.target, plan.workloads, dtype, context.task.seed)
     timed = [workload for workload in planned if workload in fitting.workloads]
     fewer_threads = 3 if cores() > 3 else cores() - 1  # Odd: an odd number divides few sizes.
     if bench.device == "cpu" and arguments.threads is not None:
@@ -412,13 +409,10 @@ def find_blind_spots(bench: Bench, workloads: Sequence[Workload]) -> Waiting[Wea
         if 0 not in workload.sizes.values():
             kind = (workload.values, *map(str, workload.attributes.values()))
             largest_by_kind.setdefault(kind, workload)
-    first_kind = next(iter(largest_by_kind), ())
-
-    def likeness(kind: tuple[str, ...]) -> float:
-        """Values shared with the kind of the largest workload, which itself comes first."""
-        return -1 if kind == first_kind else sum(map(operator.eq, kind, first_kind))
-
-    probed = [largest_by_kind[kind] for kind in sorted(largest_by_kind, key=likeness)[:MOST_PROBED]]
+    # The largest, then others that share fewest values with it.
+    first_kind, other_kinds = [*largest_by_kind][:1], [*largest_by_kind][1:]
+    other_kinds.sort(key=lambda kind: sum(map(operator.eq, kind, first_kind[0])))
+    probed = [largest_by_kind[kind] for kind in (first_kind + other_kinds)[:MOST_PROBED]]
     weaknesses = yield from bench.find_blind_spots(probed[0] if probed else None)
     for workload in probed[1:]:
         if not any(weaknesses.get(kind) for kind in UNREAD_KINDS):
@@ -689,8 +683,7 @@ def describe_untaken_workloads(side: Side, workloads: Sequence[Workload]) -> tup
     return tuple(texts)
 
 
-MOST_FLOPS = 1e9
-"""Most operations of an emulated workload; a scalar kernel takes several seconds for this."""
+MOST_FLOPS = 1e9  # Most operations of an emulated workload: a scalar kernel takes seconds.
 
 
 def emulate(context: Context, arguments: ResultLifetime) -> RunningAction[VerifyOutput]:

@@ -49,8 +49,7 @@ MOST_CALLS = 6  # Most workloads of each variant.
 MOST_OPERATIONS, MOST_ELEMENTS = 2e7, 2**18
 """Most operations of a call under a tool, because some tools instrument every access; most elements
 (product of all sizes) where target.yaml has no `flops`."""
-TOOLS_AT_ONCE = 8
-"""Tool processes that run in parallel: they instrument code on the CPU and leave the GPU idle."""
+TOOLS_AT_ONCE = 8  # Tools that run in parallel: they work on the CPU and leave the GPU idle.
 PREFIX = "========="
 SUMMARY_WORDS = r"(?:ERROR|RACECHECK|\w+CHECK) SUMMARY: (\d+) (?:error|hazard)s?\b"
 SUMMARY = re.compile(rf"^{SUMMARY_WORDS}(?! were not printed)")
@@ -77,14 +76,11 @@ TOOL_ERROR = "Internal Sanitizer Error"
 class Examination:
     """The result of one side under one tool."""
 
-    reports: list[SanitizerReport] = field(default_factory=list)
-    """The reports that the tool printed."""
-    findings_count: int | None = None
-    """The tool's own count of findings; None if it wrote no summary."""
+    reports: list[SanitizerReport] = field(default_factory=list)  # What the tool printed.
+    findings_count: int | None = None  # The tool's own count of findings; None: no summary.
     remarks: list[str] = field(default_factory=list)
     """Remarks of the tool about itself, such as an internal error; then how calls failed."""
-    refused: list[str] = field(default_factory=list)
-    """Names of the workloads whose call the variant refused."""
+    refused: list[str] = field(default_factory=list)  # Workloads whose call was refused.
     exit_code: int | None = None  # Exit status of the tool; None if it was killed.
 
     def parse_log(self, text: str) -> None:

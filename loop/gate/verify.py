@@ -29,20 +29,15 @@ FIRST_CALLS = 2
 CALL_LIMIT_S = 20.0
 """Smallest time limit of a call, in seconds. A slow reference raises the limit (`call_limit_s`)."""
 LONGEST_S = 900.0  # Largest time limit of a call, in seconds.
-PATIENCE = 100.0
-"""Time limit of a call / time of inputs and reference. It is large: naive kernels are slow."""
+PATIENCE = 100.0  # Time limit of a call / time of inputs and reference: naive kernels are slow.
 EMULATED_FACTOR = 5.0  # Factor on the smallest time limit under the emulator.
-SLOW_FIRST_CALL_S = 5.0
-"""Seconds above which a first call includes a one-time setup; later calls are faster."""
-LARGE_WORK = 1e6
-"""Operations from which a workload's time depends on its work rather than on process start."""
-MAX_HUNG = 2
-"""Hung checks after which `loop` skips the side's other checks, because each could hang as long."""
+SLOW_FIRST_CALL_S = 5.0  # Seconds from which a first call includes a setup that later calls lack.
+LARGE_WORK = 1e6  # Operations from which a workload's time depends on its work.
+MAX_HUNG = 2  # Hung checks after which a side's others are skipped: each could hang as long.
 AHEAD = 2
 """Worker processes that start while another one calls. More would wait for each other in the GPU's
 driver, which makes one context at a time, also for processes on different GPUs."""
-LARGE_BYTES = 64 << 20
-"""Bytes of a call's inputs and outputs above which its files and reference are not kept."""
+LARGE_BYTES = 64 << 20  # Bytes of inputs and outputs above which no file or reference is kept.
 COPIES_HELD, MEMORY_SHARE = 4, 0.25
 """Copies of inputs and outputs that one process may hold; share of free memory for all processes.
 Above that share no process is kept. To start one again costs a third of a second on a GPU."""
@@ -69,14 +64,12 @@ class Job:
     """Seconds after which a call counts as hung; None: the limit of `call_limit_s`."""
     control: bool = False
     """True for the control run. Slow control calls run once, because their timing is not used."""
-    suspected: bool = False
-    """Whether the judge compares wrong outputs with the outputs of known faults."""
+    suspected: bool = False  # Whether wrong outputs are compared with the outputs of known faults.
     own_names: frozenset[str] | None = None
     """Names of the workloads that this job checks; None: all. Other jobs check the others."""
     mistake: dict[str, Any] | None = None
     """What `loop.mistakes` makes wrong in each call, to test the gate; None: nothing."""
-    compares_calls: bool = True
-    """Whether the judge doubts an output that an earlier call gave for other values."""
+    compares_calls: bool = True  # Whether an output that a call gave for other values is doubted.
 
     @property
     def own_workloads(self) -> list[Workload]:
@@ -90,8 +83,7 @@ class TimeAllowance:
 
     seconds: float
     workloads: Sequence[Workload]
-    left_out: list[Workload] = dataclasses.field(default_factory=list)
-    """Workloads for which no time was left."""
+    left_out: list[Workload] = dataclasses.field(default_factory=list)  # Without time.
 
 
 def verify(
@@ -154,13 +146,9 @@ def verify(
 
 
 def _check_group(
-    bench: Bench,
-    checkers: Sequence["SideChecker"],
-    group: Sequence[Workload],
-    later_workloads: Sequence[Workload],
+    bench: Bench, checkers: Sequence["SideChecker"], group: list[Workload], later: list[Workload]
 ) -> Waiting[None]:
     """Check every side on workloads of one name, each in one worker process. Meanwhile the next
-    ones start, and the next emulated side computes. Closes workers if memory is scarce, or if no
     `later_workloads` are theirs. The judge forgets answers with more than `LARGE_BYTES`."""
     call = bench.make_call(group[0], "judge")
     size = call.output.nbytes + sum(tensor.pool_nbytes for tensor in call.inputs)
@@ -176,7 +164,7 @@ def _check_group(
                 following[0].begin_check(group)
         for workload in group:
             yield from checker.check(workload)
-        if is_crowded or not any(map(checker.has_to_check, later_workloads)):
+        if is_crowded or not any(map(checker.has_to_check, later)):
             checker.worker.close()
     if is_large:
         for workload in group:
@@ -213,8 +201,7 @@ def merge_checks(parts: Sequence[VariantChecks], workloads: Sequence[Workload]) 
 class WrongCalls:
     """Which calls of a check gave wrong outputs."""
 
-    which: WhichCalls
-    """`first`: only the first calls; `later`: only the last calls; `mixed`: in other orders."""
+    which: WhichCalls  # `first`, `later`: only the first, or last ones; `mixed`: in other orders.
     is_fresh_process: bool  # Whether the check made the first call of its process.
     message: str = ""  # What is wrong with those outputs.
 
@@ -254,12 +241,10 @@ class SideChecker:
             count = min(1 if self.bench.device == "cuda" else FIRST_CALLS, len(keys))
             rng = random.Random(repr([workload_key(workload) for workload in job.workloads]))
             self.keys_to_repeat = set(rng.sample(keys, count))
-        self.first_call_s = 0.0
-        """Seconds of the most recent call that was the first of its process."""
+        self.first_call_s = 0.0  # Seconds of the latest call that was the first of its process.
         self.wrong_calls: dict[tuple[tuple[str, int], Layout], WrongCalls] = {}
         """For each failed check (workload key, layout): which of its calls were wrong."""
-        self.digests_by_call: dict[str, tuple[str, ...]] = {}
-        """Call key to the digests of its distinct outputs."""
+        self.digests_by_call: dict[str, tuple[str, ...]] = {}  # Call key to its outputs' digests.
         self._first_call_by_output: dict[tuple[str, Layout, str], str] = {}
         """Workload name, layout and output digest to the call that first gave this output."""
 
@@ -600,15 +585,10 @@ def describe_fault(side: Side, reply: Computed, finding: Finding, place: str) ->
         apart = f"{finding.answer_distance:,.0f} times what rounding loses apart"
         same = f"gave for other values the very output that it gave on {place}"
         return "one output", f"{same}; the right ones are {apart}"
-        leftover = "what stood in its output before a call shows in the output"
-        return "not written", f"{leftover} on {place}"
     if finding.plain_excess:
         return "plain error", f"{finding.plain_excess} on {place}"
     if reply.depends_on_prefill:
-        return (
-            "not written",
-            f"what stood in its output before a call shows in the output on {place}",
-        )
+        return "not written", f"what stood in its output before a call shows in it on {place}"
     differs_by_sums = side.kind == "python" and finding.outputs_agree
     if side.deterministic and gave_several_outputs and not differs_by_sums:
         return "two outputs", f"the same inputs gave two different outputs on {place}"

@@ -11,8 +11,7 @@ from loop.model.base import Model
 from loop.model.output import Output
 
 Outcome = Literal["culprit", "several", "range", "no_regression", "inconclusive", "refused"]
-Metric = Literal["latency", "correctness"]
-"""What bisection compares: time of a call, or whether checks pass."""
+Metric = Literal["latency", "correctness"]  # What is compared: time, or right checks.
 UNCOMMITTED = "uncommitted"  # Used instead of a hash for the checkout's uncommitted changes.
 
 

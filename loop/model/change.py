@@ -11,8 +11,7 @@ from loop.model.measurement import SpeedVerdict
 from loop.model.output import Output, outputs_by_run, outputs_of, read_output
 from loop.model.record import Finished, HostUse, JobRun, latest_attempts
 
-ON_CHANGE = "change."
-"""Prefix of actions on a change. Actions on the target have the prefix `kernel.`"""
+ON_CHANGE = "change."  # Prefix of actions on a change; those on the target have `kernel.`
 Outcome = Literal["kept", "reverted"]
 
 

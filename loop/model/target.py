@@ -49,8 +49,7 @@ OUTPUT = "output"  # Default name of a single output.
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
 Word = Annotated[str, StringConstraints(pattern=r"^[A-Za-z]\w{0,63}$")]
 """A name that can be a Python keyword argument."""
-ANY = "..."
-"""Stands for dimensions that are unknown until the generator or the reference makes the tensor."""
+ANY = "..."  # Dimensions that are unknown until generator or reference makes the tensor.
 Passed = Literal["inputs", "expected", "outputs"]
 
 

@@ -94,14 +94,11 @@ class Contest:
 
     candidate: Side
     rivals: Sequence[Rival]  # The known-good build, or empty if there is none.
-    candidate_number: int = 0
-    """Number of the candidate within its campaign, from 1; 0 outside a campaign."""
+    candidate_number: int = 0  # Within its campaign, from 1; 0 outside a campaign.
     controls: Sequence[Rival] = ()
     """Null and positive control; in a campaign the first only. Empty: another contest's count."""
-    most_blocks: int = verdicts.MAX_BLOCKS
-    """Blocks after which an undecided pair becomes `inconclusive`."""
-    same_within: float = verdicts.SAME_MARGIN
-    """Greatest difference that is `same`, as a share of time."""
+    most_blocks: int = verdicts.MAX_BLOCKS  # After these an undecided pair stays so.
+    same_within: float = verdicts.SAME_MARGIN  # Greatest difference that is `same`.
 
     @property
     def sides(self) -> list[Side]:
@@ -374,9 +371,9 @@ def _time_contests(
 def _judge_contest(
     context: Context, contest: Contest, fallback: Contest, timings: Timings
 ) -> Waiting[tuple[tuple[Measurement, ...], list[Verdict]]]:
-    """Measurements and verdicts of a contest; without controls of its own, those of `fallback` apply.
-    After a doubt, or where the variant differs from itself, there is no other verdict. `same` with an
-    unseen positive control, and a campaign's `faster` without its null, become `inconclusive`."""
+    """Measurements and verdicts of a contest; without controls of its own, those of `fallback`
+    apply. After a doubt, or where the variant differs from itself, no other verdict is given. With
+    an unseen positive control, or in a campaign without a null one, they become `inconclusive`."""
     control_contest = contest if contest.controls else fallback
     pairs = [Pair(contest.candidate, rival.side.name, "self") for rival in contest.controls[:1]]
     pairs += [Pair(contest.candidate, rival.side.name, "known_good") for rival in contest.rivals]

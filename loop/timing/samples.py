@@ -93,8 +93,7 @@ class Timings:
     """On a GPU: side to seconds of each sample by our clock and by the device's."""
     return_times_s: dict[tuple[str, str, int], list[float]] = field(default_factory=dict)
     """Side, workload and round to the seconds per call that returning the result took."""
-    call_descriptions: dict[str, str] = field(default_factory=dict)
-    """Side to how it is called, in words."""
+    call_descriptions: dict[str, str] = field(default_factory=dict)  # Side to how it is called.
     judged_samples: dict[tuple[str, str], list[JudgedSample]] = field(default_factory=dict)
     """Side and workload to the samples with a verified call, one a set of processes."""
 

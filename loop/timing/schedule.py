@@ -40,8 +40,7 @@ SETS_AT_ONCE_GPU = 2
 PROOF_ROUNDS = 4  # Extra rounds for a side without a fast verified call; it may be chance.
 ROUNDS_PER_SET_CPU, ROUNDS_PER_SET_GPU = 1, 5
 """Rounds that share processes: on an H200 they start one by one, in 0.2 s; torch takes 3 s."""
-GRACE_FACTOR = 3.0
-"""Shared processes may use this many times the limit for the rounds that an interval needs."""
+GRACE_FACTOR = 3.0  # Shared processes may exceed the limit so many times for an interval.
 
 
 class Untimed(WorkFailed):
@@ -113,9 +112,9 @@ class ProcessSet:
         return least_rounds
 
     def _stage_workload(self, workload: Workload, names: Sequence[str]) -> Waiting[None]:
-        """Time empty calls, once a session; then have each side map its call's memory, make the call
-        once, and test it for cached results: on a CPU side after side, in the first rounds; on a GPU
-        together, as its driver makes each wait, and always: else first rounds are 5 % slower."""
+        """Time empty calls, once a session; then have each side map its call's memory, make the
+        call once, and test it for cached results: on a CPU side after side, in the first rounds; on
+        a GPU together, as its driver makes each wait, and always, else a first round is slower."""
         self.round_number = self.round_numbers[0]
         floors = self.timings.floors = yield from self.bench.measure_floors()
         is_cpu = self.bench.device == "cpu"

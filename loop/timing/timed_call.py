@@ -37,8 +37,7 @@ WARM_UP_S, GPU_WARM_UP_S = 0.5e-3, 1e-3
 WARM_UP_CALLS, WARM_UP_MOST_S = 5, 0.1
 """Undisturbed calls that a process's first warm-up needs; longest warm-up in seconds."""
 MIN_SAMPLES, MAX_SAMPLES = 3, 1000
-SLOW_CALL_S = 0.25
-"""A slower call is timed once a segment, and not tested for cached results: no values repeat."""
+SLOW_CALL_S = 0.25  # A slower call is timed once a segment, not tested for cached results.
 WARM_UP_PREPARING_S = 0.2  # A warm-up on a CPU ends after this much time for preparing calls.
 MOST_PREPARING = 100  # A segment ends when preparing calls took this many times its length.
 MOST_DISTURBED = 10  # A segment may take this many times its length to get enough clean samples.
@@ -84,10 +83,8 @@ class SegmentSamples:
     is_self_timed: bool = False  # Whether the variant reported its own times.
     output: bytes | None = None  # The output of the call whose answer the judge knows.
     judged_index: int = 0  # Index of the sample with that call.
-    changed_inputs: list[str] = field(default_factory=list)
-    """Names of inputs that the variant overwrote."""
-    replaced_names: list[str] = field(default_factory=list)
-    """Names of what the variant replaced in its process."""
+    changed_inputs: list[str] = field(default_factory=list)  # Inputs that the variant overwrote.
+    replaced_names: list[str] = field(default_factory=list)  # What it replaced in its process.
     is_unwritten: bool = False  # Whether a call of the same sample did not write its output.
     stray_writes: list[str] = field(default_factory=list)
     """Writes outside of tensors, or after "done"; a sentence each."""
@@ -112,8 +109,7 @@ class InputWindows:
             self.offsets.append(range(0, tensor.extra_elements + 1, step))
         self.has_few_draws = bool(call.structure) and device == "cpu"
         """Whether values repeat: a generator gives few draws. A GPU's graph fixes windows."""
-        self._fixed_draw: int | None = None
-        """The draw that all calls get for now, at one address; None: any."""
+        self._fixed_draw: int | None = None  # The draw of all calls, at one address; None: any.
 
     def windows(self, calls: int) -> Windows:
         """For each of this many calls, where each of its inputs starts: at random, so that no two
@@ -177,8 +173,7 @@ class TimedCall:
         self._output_positions: list[int] = []
         """Bytes of the last output that are compared when the worker reports "done" and later."""
         self._output_when_done = b""  # Those bytes, read when the worker reported "done".
-        self._graph_windows: dict[int, Windows] = {}
-        """Calls in a graph to their windows, which the graph fixes."""
+        self._graph_windows: dict[int, Windows] = {}  # Calls of a graph to its windows.
         self._replays, self._call_s = 1, 0.0
         """Replays of a graph in a sample; seconds of a call, as last seen (0: unknown)."""
         self._prepared_calls, self._staging_start = 0, 0.0

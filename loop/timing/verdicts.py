@@ -73,8 +73,7 @@ def measurements(
     return tuple(measured)
 
 
-Work = tuple[float | None, float | None]
-"""Operations and bytes of a call; None if the manifest states none."""
+Work = tuple[float | None, float | None]  # Operations and bytes of a call.
 
 
 def measure_pair(
@@ -116,7 +115,7 @@ def measure_pair(
 
 
 def noise_between_rounds(log_ratios_by_workload: Iterable[Sequence[float]]) -> float | None:
-    """Median over workloads of the rounds' standard deviation (log ratios); None for single ones."""
+    """Median over workloads of the rounds' standard deviation (log ratios); None for one round."""
     several = [ratios for ratios in log_ratios_by_workload if len(ratios) > 1]
     deviations = [stdev(winsorise(ratios).values) for ratios in several]
     return median(deviations) if deviations else None
