@@ -11,14 +11,7 @@ from loop.base.processes import Tick, Waiting, output_of
 from loop.builds import build
 from loop.builds.build import BuildFailed
 from loop.builds.resources import is_nvcc
-from loop.gate.model import (
-    DeviceOutput,
-    ExtensionOutput,
-    LibrariesOutput,
-    NumpyOutput,
-    PreemptionOutput,
-    TorchOutput,
-)
+from loop.gate import model
 from loop.gate.verify import Job, verify
 from loop.machine import machine
 from loop.machine.machine import cores, detect_gpus
@@ -43,9 +36,9 @@ class Requirement(Model):
     """Oldest accepted version, as in 2.4."""
 
 
-def torch(context: Context, arguments: Requirement) -> RunningAction[TorchOutput]:
+def torch(context: Context, arguments: Requirement) -> RunningAction[model.TorchOutput]:
     """Check torch: installed, new enough, and built for this device and driver."""
-    output = TorchOutput.model_validate((yield from _run_check(context, "torch")))
+    output = model.TorchOutput.model_validate((yield from _run_check(context, "torch")))
     conflict, hint = explain_torch_misfit(output, arguments.at_least, context.bench.device)
     if output.ok and conflict:
         output = output.model_copy(update={"ok": False, "message": conflict, "hint": hint})
@@ -54,7 +47,7 @@ def torch(context: Context, arguments: Requirement) -> RunningAction[TorchOutput
 
 
 def explain_torch_misfit(
-    output: TorchOutput, at_least: str, device: Device
+    output: model.TorchOutput, at_least: str, device: Device
 ) -> tuple[str, str | None]:
     """Why this torch does not fit the device or its driver (else empty); a remedy if known."""
     gpus_here = detect_gpus()
@@ -72,9 +65,9 @@ def explain_torch_misfit(
     return conflict, f"install a newer driver, or a torch that is built for {supported}"
 
 
-def numpy(context: Context, arguments: Requirement) -> RunningAction[NumpyOutput]:
+def numpy(context: Context, arguments: Requirement) -> RunningAction[model.NumpyOutput]:
     """Check NumPy: installed, new enough, and able to share memory with torch."""
-    output = NumpyOutput.model_validate((yield from _run_check(context, "numpy")))
+    output = model.NumpyOutput.model_validate((yield from _run_check(context, "numpy")))
     if output.ok and not is_new_enough(output.version, arguments.at_least):
         message = f"NumPy {output.version} is older than {arguments.at_least}"
         output = output.model_copy(update={"ok": False, "message": message})
@@ -88,7 +81,7 @@ def is_new_enough(version: str, at_least: str) -> bool:
     return numbers >= least
 
 
-def device(context: Context, arguments: NoArguments) -> RunningAction[DeviceOutput]:
+def device(context: Context, arguments: NoArguments) -> RunningAction[model.DeviceOutput]:
     """Check the device: present, computes correctly, driver new enough for the toolkit. If nvcc
     does not fit the GPU, the check fails without running anything on the GPU."""
     bench, host, gpus_here = context.bench, context.task.machine, detect_gpus()
@@ -109,15 +102,16 @@ def device(context: Context, arguments: NoArguments) -> RunningAction[DeviceOutp
     except BuildFailed as misfit:
         fields |= {"ok": False, "message": misfit.message, "hint": misfit.hint}
         fields |= {"device": bench.device}
-    output = DeviceOutput.model_validate(fields)
+    output = model.DeviceOutput.model_validate(fields)
     message = f"{device_name or bench.device}: {output.message}"
     identity = f"{bench.device} {output.name} {host.name} {output.driver}"
     return Result(output.model_copy(update={"message": message, "identity": identity}))
 
 
-def libraries(context: Context, arguments: NoArguments) -> RunningAction[LibrariesOutput]:
+def libraries(context: Context, arguments: NoArguments) -> RunningAction[model.LibrariesOutput]:
     """Check shared libraries: the linker finds all of them, and no runtime is loaded twice."""
-    return Result(LibrariesOutput.model_validate((yield from _run_check(context, "libraries"))))
+    fields = yield from _run_check(context, "libraries")
+    return Result(model.LibrariesOutput.model_validate(fields))
 
 
 def _run_check(context: Context, check: str) -> Waiting[dict[str, Any]]:
@@ -127,7 +121,7 @@ def _run_check(context: Context, check: str) -> Waiting[dict[str, Any]]:
     return {**reply.output_fields, "ok": reply.is_ok, "message": reply.message}
 
 
-def extension(context: Context, arguments: NoArguments) -> RunningAction[ExtensionOutput]:
+def extension(context: Context, arguments: NoArguments) -> RunningAction[model.ExtensionOutput]:
     """Check that builds are up to date, load, and are right on one workload; a variant without a
     build passes. The check ends at the first variant that needs a build, or is wrong on it."""
     bench, folder, right_variants = context.bench, context.task.folder, list[str]()
@@ -139,32 +133,33 @@ def extension(context: Context, arguments: NoArguments) -> RunningAction[Extensi
         except BuildFailed as failure:
             message = f"{name} needs a build: {failure.message}"
             ok = not failure.no_compiler
-            return Result(ExtensionOutput(ok=ok, message=message, hint=failure.hint))
+            return Result(model.ExtensionOutput(ok=ok, message=message, hint=failure.hint))
         cached = build.find_build(name, variant, folder, cache=bench.cache, include=bench.include)
         if cached is None:
-            return Result(ExtensionOutput(ok=True, message=f"{name} needs a build"))
+            return Result(model.ExtensionOutput(ok=True, message=f"{name} needs a build"))
         workload = expand_sets(target, target.workloads, target.dtypes[bench.device])[0]
         job = Job(bench.make_side(name, cached), [workload], layouts=False)
         (checks,) = yield from verify(bench, [job])
         if failed_check := checks.first_failure:
             message = f"{name}: {failed_check.message}"
             hint = f"`{context.command('kernels', 'verify', name)}`"
-            return Result(ExtensionOutput(ok=False, message=message, hint=hint, extension="broken"))
+            fields = {"ok": False, "message": message, "hint": hint, "extension": "broken"}
+            return Result(model.ExtensionOutput.model_validate(fields))
         right_variants.append(name)
     message = f"{', '.join(right_variants)}: fresh, loads, answers"
     if not right_variants:
         message = "no variant here has to be built"
-    output = ExtensionOutput(ok=True, message=message, extension="ready")
+    output = model.ExtensionOutput(ok=True, message=message, extension="ready")
     return Result(output, idle=not right_variants)
 
 
-def preemption(context: Context, arguments: NoArguments) -> RunningAction[PreemptionOutput]:
+def preemption(context: Context, arguments: NoArguments) -> RunningAction[model.PreemptionOutput]:
     """Report the machine's cloud; fails if that announces preemption within `ANSWER_LIMIT_S`. Waits
     so long for its first answer; outside a session nothing is watched, and the step passes."""
     watch, deadline = context.preemption_watch, time.monotonic() + ANSWER_LIMIT_S
     if watch is None:
         message = "preemption watch: nothing is watched outside a session"
-        return Result(PreemptionOutput(ok=True, message=message), idle=True)
+        return Result(model.PreemptionOutput(ok=True, message=message), idle=True)
     while not watch.is_settled and time.monotonic() < deadline:
         yield Tick("asking for the cloud's metadata server")
         time.sleep(0.02)
@@ -172,7 +167,8 @@ def preemption(context: Context, arguments: NoArguments) -> RunningAction[Preemp
     if not watch.cloud:
         watched = "; ".join(watch.explain_unwatched())
     fields = {"cloud": watch.cloud, "notice": watch.notice}
-    return Result(PreemptionOutput(ok=not watch.notice, message=watch.notice or watched, **fields))
+    message = watch.notice or watched
+    return Result(model.PreemptionOutput(ok=not watch.notice, message=message, **fields))
 
 
 def require_fit(variant: CAbiVariant, *, needs_compiler: bool = True) -> None:

@@ -148,8 +148,9 @@ def verify(
 def _check_group(
     bench: Bench, checkers: Sequence["SideChecker"], group: list[Workload], later: list[Workload]
 ) -> Waiting[None]:
-    """Check every side on workloads of one name, each in one worker process. Meanwhile the next
-    `later_workloads` are theirs. The judge forgets answers with more than `LARGE_BYTES`."""
+    """Check every side on workloads of one name, each in one worker process. Meanwhile the next ones
+    start, and the next emulated side computes. Closes workers if memory is scarce, or if no `later`
+    workload is theirs. The judge forgets answers with more than `LARGE_BYTES`."""
     call = bench.make_call(group[0], "judge")
     size = call.output.nbytes + sum(tensor.pool_nbytes for tensor in call.inputs)
     is_large, held_bytes = size > LARGE_BYTES, size * COPIES_HELD * len(checkers)

@@ -66,13 +66,6 @@ class MemoryProbe(NamedTuple):
     is_undisturbed: bool = True
 
 
-class JudgedSample(NamedTuple):
-    """A sample that contains the verified call: seconds of one call, and calls in the sample."""
-
-    seconds: float
-    calls: int
-
-
 @dataclass
 class Timings:
     """Raw samples, and what was observed while they were taken."""
@@ -94,8 +87,8 @@ class Timings:
     return_times_s: dict[tuple[str, str, int], list[float]] = field(default_factory=dict)
     """Side, workload and round to the seconds per call that returning the result took."""
     call_descriptions: dict[str, str] = field(default_factory=dict)  # Side to how it is called.
-    judged_samples: dict[tuple[str, str], list[JudgedSample]] = field(default_factory=dict)
-    """Side and workload to the samples with a verified call, one a set of processes."""
+    judged_samples: dict[tuple[str, str], list[tuple[float, int]]] = field(default_factory=dict)
+    """Side and workload to (seconds of one call, calls) of each sample with a verified call."""
 
     def segments_of(self, workload: str) -> list[Segment]:
         """The segments of one workload."""
@@ -110,11 +103,11 @@ class Timings:
         if not segments or not verified:
             return None
         usual_s = math.exp(log_time(segments))
-        for sample in verified:
-            excess_s = (sample.seconds - usual_s) * sample.calls
-            if sample.seconds < PROVES_FACTOR * usual_s or excess_s < PROVES_S:
+        for seconds, calls in verified:
+            excess_s = (seconds - usual_s) * calls
+            if seconds < PROVES_FACTOR * usual_s or excess_s < PROVES_S:
                 return None
-        return usual_s, min(sample.seconds for sample in verified)
+        return usual_s, min(verified)[0]
 
 
 Pending = Callable[[Timings], Mapping[str, Sequence[str]]]

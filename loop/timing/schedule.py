@@ -25,7 +25,7 @@ from loop.machine.machine import cores
 from loop.model.measurement import DeviceReading, Segment
 from loop.model.target import Workload
 from loop.model.workloads import is_supported
-from loop.timing.samples import JudgedSample, Limits, Pending, Timings, charge_deferred_work
+from loop.timing.samples import Limits, Pending, Timings, charge_deferred_work
 from loop.timing.timed_call import SECRET, SegmentSamples, TimedCall
 from loop.workers.bench import JUDGE_LIMIT_S, Bench, Side
 from loop.workers.judge_messages import Compare
@@ -214,9 +214,10 @@ class ProcessSet:
         timings.clock_pairs.setdefault(name, []).extend(samples.clock_pairs)
         timings.return_times_s.setdefault((*key, self.round_number), []).extend(samples.return_s)
         if samples.output is not None and not call.is_program:
-            judged_sample = JudgedSample(samples.seconds[samples.judged_index], samples.calls)
+            judged_sample = samples.seconds[samples.judged_index], samples.calls
             timings.judged_samples.setdefault(key, []).append(judged_sample)
         self.evidence.append((name, workload, call.call, samples))
+        is_shared = len(self.round_numbers) > 1
         return Segment(
             side=name,
             workload=workload.name,
@@ -225,9 +226,7 @@ class ProcessSet:
             seconds=tuple(samples.seconds),
             waited=tuple(samples.waited_s),
             sensors=(before, after) if before and after else None,
-            processes=self.round_numbers[0]
-            if len(self.round_numbers) > 1
-            else None,  # None: its own.
+            processes=self.round_numbers[0] if is_shared else None,
         )
 
     def _judge_outputs(self) -> Waiting[None]:
@@ -240,11 +239,7 @@ class ProcessSet:
             path.write_bytes(samples.output)
             request, note = Compare(call, (str(path),)), self._progress_note(workload)
             finding = yield from self.bench.ask_judge(request, JUDGE_LIMIT_S, note)
-            segments = [
-                segment
-                for other_side, other_workload, _, segment in self.evidence
-                if (other_side, other_workload) == (side, workload)
-            ]
+            segments = [row[-1] for row in self.evidence if row[:2] == (side, workload)]
             changed = {name for each in segments for name in each.changed_inputs}
             replaced = {name for each in segments for name in each.replaced_names}
             stray_writes = dict.fromkeys(text for each in segments for text in each.stray_writes)

@@ -7,7 +7,6 @@ import pytest
 from loop.model.measurement import DeviceReading, Segment
 from loop.timing.doubts import _doubts_of_sides, explain_deferred_work
 from loop.timing.samples import (
-    JudgedSample,
     Timings,
     charge_deferred_work,
     counted_samples,
@@ -120,15 +119,15 @@ def test_work_that_was_left_is_added_to_every_sample() -> None:
     ("proofs", "expected"),
     [
         ([], None),
-        ([JudgedSample(1e-3, 1)], (1e-6, 1e-3)),
-        ([JudgedSample(1e-3, 1), JudgedSample(2e-3, 1)], (1e-6, 1e-3)),
-        ([JudgedSample(1e-3, 1), JudgedSample(2e-6, 1)], None),
-        ([JudgedSample(15e-6, 1)], None),
-        ([JudgedSample(15e-6, 100)], (1e-6, 15e-6)),
+        ([(1e-3, 1)], (1e-6, 1e-3)),
+        ([(1e-3, 1), (2e-3, 1)], (1e-6, 1e-3)),
+        ([(1e-3, 1), (2e-6, 1)], None),
+        ([(15e-6, 1)], None),
+        ([(15e-6, 100)], (1e-6, 15e-6)),
     ],
 )
 def test_a_right_result_vouches_for_calls_as_quick_as_its_own(
-    proofs: list[JudgedSample], expected: tuple[float, float] | None
+    proofs: list[tuple[float, int]], expected: tuple[float, float] | None
 ) -> None:
     """One quick checked call is enough, within the clock's error; an unchecked side is not doubted."""
     timings = Timings(segments=[make_segment((1e-6,) * 5)], judged_samples={("new", "w"): proofs})
@@ -142,8 +141,6 @@ def test_a_right_result_vouches_for_calls_as_quick_as_its_own(
 def test_slow_proofs_accuse_nobody_on_a_busy_machine(waited: float, *, accused: bool) -> None:
     """Where other programs disturb the baseline too, slow calls are the machine's."""
     library = make_segment((1e-6,) * 5, (waited,) * 5, side="baseline")
-    timings = Timings(
-        segments=[library, make_segment((1e-6,) * 5)], judged_samples={("new", "w"): [JudgedSample(1e-3, 1)]}
-    )
+    timings = Timings(segments=[library, make_segment((1e-6,) * 5)], judged_samples={("new", "w"): [(1e-3, 1)]})
     doubts = _doubts_of_sides(timings, "baseline", ["new"], {})
     assert accused == any(doubt.cause == "foresees" for doubt in doubts)
