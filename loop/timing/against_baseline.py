@@ -11,15 +11,7 @@ from pydantic import Field
 
 from loop.gate.kernel import describe_untaken_workloads, workloads
 from loop.model.base import Model
-from loop.model.measurement import (
-    BASELINE,
-    DeviceReading,
-    NoSpeedVerdict,
-    Segment,
-    SideSensors,
-    SpeedVerdict,
-    Verdict,
-)
+from loop.model.measurement import BASELINE, Segment, SideSensors, SpeedVerdict, Verdict
 from loop.model.output import MeasureOutput, outputs_of
 from loop.model.record import Finished
 from loop.report import format as say
@@ -44,12 +36,9 @@ def call_lines(output: MeasureOutput) -> Iterator[str]:
 def sensed_clocks(segments: Sequence[Segment]) -> tuple[SideSensors, ...]:
     """The GPU's clocks while each side was timed, and in how many segments it throttled for which
     reason; in timing order. Segments without sensor readings do not count: on a CPU it is empty."""
-    readings_by_side: dict[str, list[tuple[DeviceReading, DeviceReading]]] = {}
-    for segment in segments:
-        if segment.sensors:
-            readings_by_side.setdefault(segment.side, []).append(segment.sensors)
-    sides = []
-    for side, readings in readings_by_side.items():
+    sensed, sides = [segment for segment in segments if segment.sensors], list[SideSensors]()
+    for side in dict.fromkeys(segment.side for segment in sensed):
+        readings = [s.sensors for s in sensed if s.side == side and s.sensors]
         all_mhz = [reading.sm_clock_mhz for ends in readings for reading in ends]
         clocks = [mhz for mhz in all_mhz if mhz is not None]
         throttled = Counter[str]()
@@ -150,21 +139,18 @@ def measure(context: Context, arguments: MeasureTerms) -> RunningAction[MeasureO
 def _summarise_verdicts(verdicts: Sequence[Verdict]) -> str:
     """Summarise verdicts in one line, with a mean ratio, or why a workload has no clear one. It is
     only about variants without a speed, if there are any."""
-    without_speed, speeds_by_variant = list[NoSpeedVerdict](), dict[str, list[SpeedVerdict]]()
-    for verdict in verdicts:
-        if isinstance(verdict, SpeedVerdict):
-            speeds_by_variant.setdefault(verdict.variant, []).append(verdict)
-        else:
-            without_speed.append(verdict)
+    speeds = [verdict for verdict in verdicts if isinstance(verdict, SpeedVerdict)]
+    without_speed = [verdict for verdict in verdicts if not isinstance(verdict, SpeedVerdict)]
     if without_speed:
         first = without_speed[0]
         others = {v.variant: v.verdict for v in without_speed if v.variant != first.variant}
         others_text = "".join(f"; {variant} is {word} too" for variant, word in others.items())
         return f"{first.variant} is {first.verdict}: {first.reason}{others_text}"
     summaries = []
-    for variant, speeds in speeds_by_variant.items():
-        undecided = [speed for speed in speeds if speed.verdict == "inconclusive"]
-        mean = say.speedup_text(geometric_mean([speed.ratio for speed in speeds]))
+    for variant in dict.fromkeys(speed.variant for speed in speeds):
+        own_speeds = [speed for speed in speeds if speed.variant == variant]
+        undecided = [speed for speed in own_speeds if speed.verdict == "inconclusive"]
+        mean = say.speedup_text(geometric_mean([speed.ratio for speed in own_speeds]))
         detail = f" ({undecided[0].reason})" if undecided else f", {mean} the baseline's speed"
-        summaries.append(f"{variant} {tally_words(speeds)} of {len(speeds)}{detail}")
+        summaries.append(f"{variant} {tally_words(own_speeds)} of {len(own_speeds)}{detail}")
     return "; ".join(summaries)
