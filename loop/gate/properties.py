@@ -43,7 +43,7 @@ def properties(context: Context, arguments: ResultLifetime) -> RunningAction[Pro
     stored_output = steps_context.reuse_result(context, PropertiesOutput, inputs_digest, arguments)
     if stored_output is not None:  # An earlier session checked the same.
         return Result(stored_output)
-    workloads_to_try, too_large = workloads_for_properties(context, device)
+    workloads_to_try, too_large = workloads_to_relate(context, device)
     checks: list[PropertyCheck] = []
     for side in side_by_name.values():
         checks += yield from try_properties(bench, side, names, workloads_to_try)
@@ -82,9 +82,7 @@ def properties(context: Context, arguments: ResultLifetime) -> RunningAction[Pro
     return Result(output)
 
 
-def workloads_for_properties(
-    context: Context, device: Device
-) -> tuple[list[Workload], list[Workload]]:
+def workloads_to_relate(context: Context, device: Device) -> tuple[list[Workload], list[Workload]]:
     """The workloads to try, and those left out because they are too large; normal values only.
     Candidates: the timed workloads and the first checked one of each other element type. The
     smallest one of each type is tried in any case."""

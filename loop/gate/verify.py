@@ -148,9 +148,9 @@ def verify(
 def _check_group(
     bench: Bench, checkers: Sequence["SideChecker"], group: list[Workload], later: list[Workload]
 ) -> Waiting[None]:
-    """Check every side on workloads of one name, each in one worker process. Meanwhile the next ones
-    start, and the next emulated side computes. Closes workers if memory is scarce, or if no `later`
-    workload is theirs. The judge forgets answers with more than `LARGE_BYTES`."""
+    """Check every side on workloads of one name, each in one worker process. The next ones start
+    meanwhile, and the next emulated side computes. Closes workers if memory is scarce, or if no
+    `later` workload is theirs. The judge forgets answers with more than `LARGE_BYTES`."""
     call = bench.make_call(group[0], "judge")
     size = call.output.nbytes + sum(tensor.pool_nbytes for tensor in call.inputs)
     is_large, held_bytes = size > LARGE_BYTES, size * COPIES_HELD * len(checkers)
@@ -460,8 +460,7 @@ class SideChecker:
         return "mixed"
 
     def blame_earlier_calls(self) -> Waiting[None]:
-        """Repeat the first failure in a fresh process, to see if it depends on earlier calls; if
-        so, replace the check's cause and message."""
+        """Repeat the first failure in a fresh process; if it depends on earlier calls, say so."""
         check = self.checks.first_failure
         if check is None:
             return

@@ -173,14 +173,9 @@ class Check(Comparison):
 
     def make_verdict(self, variant: str, against: Against, reason: str) -> NoSpeedVerdict:
         """The verdict on a variant that fails this check: `incorrect`, `invalid` for tampering."""
-        return NoSpeedVerdict(
-            variant=variant,
-            workload=self.workload.name,
-            against=against,
-            reason=reason,
-            verdict="invalid" if self.status == "tampered" else "incorrect",
-            cause=self.cause,
-        )
+        fields = {"variant": variant, "workload": self.workload.name, "against": against}
+        fields |= {"verdict": "invalid" if self.status == "tampered" else "incorrect"}
+        return NoSpeedVerdict.model_validate({**fields, "cause": self.cause, "reason": reason})
 
 
 Weaknesses = dict[str, tuple[str, ...]]
@@ -246,9 +241,7 @@ class VariantChecks(Model):
         """One line per failed check; one if none is right and all failed alike: nothing loads."""
         failed = [check for check in self.checks if not check.passed]
         # A fault's text does not name the workload, so that equal failures have equal texts.
-        reasons = [
-            (check.status, check.fault.text if check.fault else check.message) for check in failed
-        ]
+        reasons = [(c.status, c.fault.text if c.fault else c.message) for c in failed]
         texts = {f"{status}: {text}" for status, text in reasons}
         if len(failed) > 1 and not self.count("right") and len(texts) == 1:
             return (f"{texts.pop()} ({len(failed)} checks)",)

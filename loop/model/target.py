@@ -170,8 +170,7 @@ class Checker(PythonFunction):
     bool, a message (empty: right) or both; or it raises AssertionError for a wrong output."""
 
     given: Annotated[tuple[Passed, ...], Field(min_length=1)] = ("inputs", "outputs")
-    """Its arguments, in order: the call's `inputs`, `expected` outputs of the reference (in the
-    outputs' types), and the `outputs` to check."""
+    """Its arguments, in order: `inputs`, the reference's `expected` outputs, `outputs` to check."""
     alone: bool = False
     """Skip the comparison with the reference: for outputs that may differ, as random samples."""
 
@@ -295,16 +294,14 @@ class BuildRecipe(Model):
     the target's `devices`. For Hopper, `-arch={arch}` becomes `sm_90a`, with all instructions.
     `{tuned}` becomes the macros of the target's `tuning`."""
 
-    def with_placeholders_filled(
-        self, flags_by_placeholder: Mapping[str, tuple[str, ...]]
-    ) -> "BuildRecipe":
+    def with_placeholders_filled(self, fillings: Mapping[str, tuple[str, ...]]) -> "BuildRecipe":
         """The recipe with placeholders replaced; within a flag (`-arch={arch}`) by one flag."""
         flags: list[str] = []
         for flag in self.flags:
-            if flag in flags_by_placeholder:
-                flags += flags_by_placeholder[flag]
+            if flag in fillings:
+                flags += fillings[flag]
                 continue
-            for placeholder, values in flags_by_placeholder.items():
+            for placeholder, values in fillings.items():
                 if len(values) == 1:
                     flag = flag.replace(placeholder, values[0])
             flags.append(flag)
@@ -356,8 +353,7 @@ class CAbiVariant(_Variant):
     entry: Identifier
     build: BuildRecipe = BuildRecipe()
     architecture: Text | None = None
-    """The only supported GPU architecture, as in `sm_90`. `loop` skips the variant on other GPUs
-    and says so. None: no restriction besides the flags."""
+    """The only supported GPU architecture, `sm_90`: on others it is skipped, and `loop` says so."""
     launch: Launch | None = None
     """How a call is divided into parallel pieces; None: not declared."""
     emulation: BuildRecipe | None = None
@@ -490,9 +486,7 @@ class Target(Model):
 
     @field_validator("variants")
     @classmethod
-    def _set_default_dtypes(
-        cls, variants: dict[str, Variant], info: ValidationInfo
-    ) -> dict[str, Variant]:
+    def _fill_dtypes(cls, variants: dict[str, Variant], info: ValidationInfo) -> dict[str, Variant]:
         """Variants without `dtypes` get those of their kind that have a tolerance, if any has."""
         typed, tolerances = dict(variants), info.data.get("tolerance", {})
         for name, variant in variants.items():
@@ -503,8 +497,7 @@ class Target(Model):
 
     @property
     def is_plain(self) -> bool:
-        """Whether the manifest determines all tensors of a call (no shape is `ANY`), and there is
-        exactly one output, which is no updated input."""
+        """Whether no tensor's shape is `ANY`, and there is one output, no updated input."""
         inputs, outputs = self.signature.inputs, self.signature.outputs
         has_known_shapes = bool(inputs) and ANY not in (*inputs.values(), *outputs.values())
         has_one_new_output = len(outputs) == 1 and not self.signature.updates
@@ -521,8 +514,7 @@ class Target(Model):
         return (*(function.python for function in functions if function), *self.properties)
 
     def component_target(self, component: Component) -> "Target":
-        """A component as a target of its own, without generator, checker, modules and counts of
-        work. Its only workload set is `component`."""
+        """A component as a target of its own, without what concerns other inputs or counts work."""
         signature = component.signature
         if signature is None:  # The target's own inputs, and an intermediate result as the output.
             types: dict[str, Dtype] = {**self.signature.types, OUTPUT: "float32"}

@@ -53,8 +53,7 @@ def sensed_clocks(segments: Sequence[Segment]) -> tuple[SideSensors, ...]:
 
 
 def sensor_lines(finished: Sequence[Finished], baseline: str) -> tuple[str, ...]:
-    """A line for each side on a GPU: `plain: 1980 MHz (1755 to 1980), no throttling told`.
-    `baseline`: the baseline's name in the report."""
+    """A line for each side on a GPU: `plain: 1980 MHz (1755 to 1980), no throttling told`."""
     lines = []
     outputs = outputs_of(finished, MeasureOutput)
     for sensors in itertools.chain(*(output.sensors for output in outputs)):
@@ -137,8 +136,7 @@ def measure(context: Context, arguments: MeasureTerms) -> RunningAction[MeasureO
 
 
 def _summarise_verdicts(verdicts: Sequence[Verdict]) -> str:
-    """Summarise verdicts in one line, with a mean ratio, or why a workload has no clear one. It is
-    only about variants without a speed, if there are any."""
+    """Verdicts in one line, with mean ratios and what is undecided; or variants without a speed."""
     speeds = [verdict for verdict in verdicts if isinstance(verdict, SpeedVerdict)]
     without_speed = [verdict for verdict in verdicts if not isinstance(verdict, SpeedVerdict)]
     if without_speed:

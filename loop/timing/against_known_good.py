@@ -116,7 +116,7 @@ class Contest:
         does; alone, it ends after the blocks of a verdict. In a campaign it begins when the
         candidate is faster: most are not. Empty for a candidate that is evidently not faster."""
         side_names: dict[str, list[str]] = {}
-        evidence = [d.against_faster for _, d in self.decisions(timings, *self.rivals)]
+        evidence = [decision.against_faster for decision in self.decisions(timings, *self.rivals)]
         if min(evidence, default=0.0) >= verdicts.FUTILE_EVIDENCE:
             return side_names
         null = self.controls[0] if self.controls else None
@@ -138,17 +138,16 @@ class Contest:
         itself to be believed. False outside a campaign: its null control is timed at once."""
         if not self.candidate_number or not self.controls:
             return False
-        words = [decision.verdict for _, decision in self.decisions(timings, *self.rivals)]
-        null_decisions = [decision for _, decision in self.decisions(timings, self.controls[0])]
+        words = [decision.verdict for decision in self.decisions(timings, *self.rivals)]
+        null_decisions = self.decisions(timings, self.controls[0])
         blocks = min(len(decision.log_ratios) for decision in null_decisions)
         return "faster" in words and "slower" not in words and blocks < verdicts.MIN_BLOCKS
 
     def is_promising(self, timings: Timings) -> bool:
-        """Whether more blocks may lead to keeping the candidate. Never if its null control, the
-        same binary under another name, came out different."""
+        """Whether more blocks may lead to keeping the candidate. Not if it differs from itself."""
         if self.controls and self.differing_workloads(timings, self.controls[0]):
             return False
-        decisions = [decision for _, decision in self.decisions(timings, *self.rivals)]
+        decisions = self.decisions(timings, *self.rivals)
         words = [decision.verdict for decision in decisions]
         log_ratios = [decision.log_ratios for decision in decisions]
         return self.lacks_null_control(timings) or is_hopeful(words, log_ratios)
@@ -166,20 +165,21 @@ class Contest:
             log_ratios, len(self.workloads), margin, self.candidate_number, self.same_within
         )
 
-    def decisions(self, timings: Timings, *rivals: Rival) -> list[tuple[str, verdicts.Decision]]:
-        """For each workload of these rivals: its name, and the decision so far."""
+    def decisions(self, timings: Timings, *rivals: Rival) -> list[verdicts.Decision]:
+        """The decision so far for each workload of these rivals."""
         pairs = [(workload, rival) for rival in rivals for workload in rival.workloads]
-        return [(w.name, self.decide_now(timings, w, rival)) for w, rival in pairs]
+        return [self.decide_now(timings, workload, rival) for workload, rival in pairs]
 
     def differing_workloads(self, timings: Timings, rival: Rival) -> dict[str, str]:
         """Name of each workload with a clear difference to the rival, to `faster` or `slower`."""
-        words = {name: decision.verdict for name, decision in self.decisions(timings, rival)}
+        pairs = zip(rival.workloads, self.decisions(timings, rival), strict=True)
+        words = {workload.name: decision.verdict for workload, decision in pairs}
         return {name: word for name, word in words.items() if word in ("faster", "slower")}
 
     def null_control(self, timings: Timings) -> NullControl:
         """The result of timing the variant against itself."""
         rival = self.controls[0]  # The second is the slowed copy.
-        decisions = [decision for _, decision in self.decisions(timings, rival)]
+        decisions = self.decisions(timings, rival)
         words = [decision.verdict for decision in decisions]
         differences = self.differing_workloads(timings, rival)
         return NullControl(
@@ -197,9 +197,9 @@ class Contest:
         if len(self.controls) < 2:
             return None
         rival = self.controls[1]  # The first is the null control.
-        ((workload, decision),) = self.decisions(timings, rival)
+        ((workload,), (decision,)) = rival.workloads, self.decisions(timings, rival)
         fields: dict[str, object] = {"verdict": decision.verdict, "reason": decision.reason}
-        fields |= {"workload": workload, "e_value": decision.e_value}
+        fields |= {"workload": workload.name, "e_value": decision.e_value}
         fields |= {"blocks": len(decision.log_ratios), "variant": self.candidate.name}
         fields |= {"slowdown": rival.side.slowdown_share}
         return PositiveControl.model_validate(fields)

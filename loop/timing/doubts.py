@@ -57,33 +57,29 @@ def highest_flops_per_s(capability: str, gpu: DeviceFacts, dtype: Dtype) -> floa
     return operations_per_cycle * gpu.sms * gpu.clock_hz * SPARSE_SLACK
 
 
-def explain_beyond_gpu_memory(
-    seconds: float, moved_bytes: float, byte_source: str, gpu: DeviceFacts
-) -> str:
+def explain_beyond_gpu_memory(seconds: float, nbytes: float, source: str, gpu: DeviceFacts) -> str:
     """Why a GPU cannot move a call's bytes in `seconds`; empty if it can, or if its rates are
     unknown (0). All bytes pass through its L2 cache; those that the L2 cannot hold also come from
-    its memory. `byte_source`: who says how many bytes a call moves, in words."""
+    `source`: who says how many bytes a call moves, in words."""
     memory_bytes_per_s = gpu.bytes_per_s if gpu.l2_bytes else 0.0
     l2_bytes_per_s = gpu.sms * gpu.clock_hz * L2_BYTES_PER_CYCLE
     beyond_l2 = f"what its memory gives, beyond {gpu.l2_bytes / 2**20:.0f} MiB in its L2"
-    for size, most_per_s, source in (
-        (moved_bytes - gpu.l2_bytes, memory_bytes_per_s, beyond_l2),
-        (moved_bytes, l2_bytes_per_s, "what its L2 gives"),
+    for size, most_per_s, giver in (
+        (nbytes - gpu.l2_bytes, memory_bytes_per_s, beyond_l2),
+        (nbytes, l2_bytes_per_s, "what its L2 gives"),
     ):
         if most_per_s and size / seconds > most_per_s * GPU_SLACK:
-            claim = f"{size / 1e6:.3g} MB ({byte_source}) in {seconds * 1e6:.3g} us"
+            claim = f"{size / 1e6:.3g} MB ({source}) in {seconds * 1e6:.3g} us"
             rate, limit = f"{size / seconds / 1e9:.0f} GB/s", f"{most_per_s / 1e9:.0f} GB/s"
-            return f"faster than memory: {claim} are {rate}, where {limit} are {source}"
+            return f"faster than memory: {claim} are {rate}, where {limit} are {giver}"
     return ""
 
 
-def explain_impossible_speed(
-    bench: Bench, measurement: Measurement, kind: VariantKind
-) -> Waiting[str]:
+def explain_impossible_speed(bench: Bench, timing: Measurement, kind: VariantKind) -> Waiting[str]:
     """Why a measured call cannot be so short; empty if it can. `kind`: of its variant. Compares it
     with an empty call (a program has none), which is timed again up to `FLOOR_TRIES` times before
     it objects, and on a GPU with its arithmetic and memory."""
-    seconds, workload, target = measurement.candidate_us * 1e-6, measurement.workload, bench.target
+    seconds, workload, target = timing.candidate_us * 1e-6, timing.workload, bench.target
     if kind != "command":  # Programs have no measured empty call.
         way: CallWay = "kernel" if bench.device == "cuda" else kind
         slack = KERNEL_SLACK if way == "kernel" else EMPTY_SLACK
@@ -102,7 +98,7 @@ def explain_impossible_speed(
         if bench.gpu and (stated_flops_per_s := bench.gpu.flops_per_s.get(workload.dtype)):
             # The manifest states the peak at the best clock, so it needs no slack.
             most_flops_per_s, source = stated_flops_per_s, bench.gpu.source
-        counted_flops_per_s = measurement.flops_per_s or 0.0
+        counted_flops_per_s = timing.flops_per_s or 0.0
         if most_flops_per_s and counted_flops_per_s > most_flops_per_s:
             claim = f"{counted_flops_per_s / 1e9:.0f} counted GFLOP/s"
             limit = f"at most {most_flops_per_s / 1e9:.0f} are possible ({source})"
@@ -187,10 +183,8 @@ def _doubts_of_sides(
             others = [s for s in timings.segments_of(workload) if s.side != side]
             times_s = timings.unproven_times_s(side, workload)
             if times_s and not samples.warn_of_other_programs(others):
-                usual, verified = (f"{seconds * 1e6:.1f} us" for seconds in times_s)
-                reason = (
-                    f"calls whose results were looked at took {verified} or more, others {usual}"
-                )
+                usual, slow = (f"{seconds * 1e6:.1f} us" for seconds in times_s)
+                reason = f"calls whose results were looked at took {slow} or more, others {usual}"
                 reason = f"nothing shows that it computes while it is timed: {reason}"
                 yield invalid_verdict(side, workload, against, "foresees", reason)
 
@@ -222,11 +216,8 @@ def explain_wrong_clock(
     `is_shared`: a sample may wait for another program's kernels before its first event."""
     if not clock_pairs:
         return ""
-    allowed_s = CLOCK_LAG_S + usual_lag_s
-    excess_s = sorted(
-        our_s - device_s - CLOCK_LAG_SHARE * our_s - allowed_s for our_s, device_s in clock_pairs
-    )
-    if excess_s[0 if is_shared else len(excess_s) // 4] <= 0:
+    lags_s = sorted(our_s - device_s - CLOCK_LAG_SHARE * our_s for our_s, device_s in clock_pairs)
+    if lags_s[0 if is_shared else len(lags_s) // 4] <= CLOCK_LAG_S + usual_lag_s:
         return ""
     our_ms = median([our_s for our_s, _ in clock_pairs]) * 1e3
     device_ms = median([device_s for _, device_s in clock_pairs]) * 1e3

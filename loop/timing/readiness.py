@@ -85,8 +85,7 @@ def hold_device(bench: Bench, stack: ExitStack) -> Waiting[str]:
 
 
 def disturbance_warnings(bench: Bench, lock_warning: str, timings: Timings) -> tuple[str, ...]:
-    """What disturbed the timing: other users of the device, other programs, threads without a core
-    of their own. `lock_warning`: the text from `hold_device`."""
+    """What disturbed the timing: users of the device, programs, threads without their own core."""
     warning_texts = [lock_warning or describe_gpu_use(bench)]
     warning_texts.append(samples.warn_of_other_programs(timings.segments))
     core_count = say.count(bench.threads, "core")

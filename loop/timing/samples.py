@@ -136,8 +136,7 @@ class Sample(NamedTuple):
 
 
 def is_disturbed(seconds: float, waited_s: float | None) -> bool:
-    """Whether a sample waited too long for a core to count. `seconds`: its duration; `waited_s`:
-    None if the system does not report the wait."""
+    """Whether a sample of this many seconds waited too long for a core to count; None: unknown."""
     return waited_s is not None and waited_s > CLEAN_WAIT_SHARE * seconds
 
 
@@ -235,8 +234,7 @@ def process_variance(rounds: Iterable[tuple[int | None, float]]) -> float:
 
 
 def is_unevenly_disturbed(reference: Sequence[Segment], candidate: Sequence[Segment]) -> bool:
-    """Whether a round does not count: other programs took the core from one side more often, or
-    left one of the sides hardly any core time."""
+    """Whether other programs took the core from one side more often, or nearly always."""
     core_shares = []
     for segments in (reference, candidate):
         total_s, waited_s = 1e-12, 0.0

@@ -70,8 +70,7 @@ class ProcessSet:
     def __init__(
         self, schedule: "Schedule", sides: Sequence[Side], round_numbers: range, stack: ExitStack
     ) -> None:
-        """`round_numbers`: of the rounds that share the processes; fewer are timed if time is
-        short. Closing `stack` ends the processes."""
+        """`round_numbers`: of the rounds that share the processes, which `stack` ends."""
         self.bench, self.limits, self.shuffle = schedule.bench, schedule.limits, schedule.shuffle
         self.timings, self.round_numbers, self.stack = schedule.timings, round_numbers, stack
         self.sides = {side.name: side for side in sides}

@@ -127,8 +127,7 @@ class InputWindows:
         return tuple(offsets[number] if len(offsets) > number else 0 for offsets in self.offsets)
 
     def fix_draw(self, number: int | None) -> None:
-        """Let all calls read draw `number` of a generator (modulo the draws) from now on; None: any
-        draw. Does nothing if values hardly repeat anyway."""
+        """From now on all calls read draw `number` (modulo draws), if values repeat; None: any."""
         is_fixed = number is not None and self.has_few_draws
         self._fixed_draw = (number or 0) % self.call.input_sets if is_fixed else None
 
@@ -268,8 +267,7 @@ class TimedCall:
             is_late = spent_s >= MOST_DISTURBED * seconds or preparing_s >= MOST_PREPARING * seconds
 
     def _prepare_sample(self, calls: int, judged_call: int | None = None) -> Waiting[float]:
-        """Prepare calls on fresh values; its seconds. `judged_call`: number of the call that gets
-        the values of known answer; None: no call does."""
+        """Prepare calls on fresh values; its seconds. `judged_call`: gets values of known answer."""
         windows = self._windows(calls)
         judged_window = None if judged_call is None else windows[judged_call]
         rotations = self.input_windows.rotations(judged_window)
@@ -382,14 +380,12 @@ class TimedCall:
         self._call_s = max(shortest_s, 1e-8)  # A clock may give 0 s.
         return self._call_s
 
-    def _calls_in_sample(
-        self, call_s: float, *, is_single: bool = False, gpu_span_s: float = GPU_SAMPLE_S
-    ) -> int:
+    def _calls_in_sample(self, call_s: float, gpu_span_s: float = GPU_SAMPLE_S) -> int:
         """Calls in a sample, if one takes `call_s` seconds: as many as the clock needs. Sets the
-        replays of a graph, too. `is_single`: the values allow one call only."""
+        replays of a graph, too."""
         most_calls = len(self.arena.output_offsets)
         # Updated inputs need a rewrite.
-        if is_single or self.returns_same_buffer or self.call.updated_inputs:
+        if self.returns_same_buffer or self.call.updated_inputs:
             self._replays = 1
             return 1
         if self.is_on_gpu:
@@ -412,8 +408,8 @@ class TimedCall:
             with self.orders.keep_off_worker_cores():
                 self.input_windows.fix_draw(0)
                 call_s = yield from self._warm_up(waits, WARM_UP_S / 2)
-                is_single = self.input_windows.has_few_draws
-                calls = self._calls_in_sample(call_s, is_single=is_single, gpu_span_s=GPU_PROBED_S)
+                calls = self._calls_in_sample(call_s, GPU_PROBED_S)
+                calls = 1 if self.input_windows.has_few_draws else calls
                 self._replays = 1  # A second pass would see known values.
                 # A draw's values are new in the first sample and repeated in the second. A CPU that
                 # learned the branches is faster on the old values, and on the third sample's, which
