@@ -56,8 +56,7 @@ SUMMARY = re.compile(rf"^{SUMMARY_WORDS}(?! were not printed)")
 FUNCTION = r"(?:\bat|Device Frame:) ?(?P<function>.+?)[+:]0x[0-9a-f]+"
 PLACE = re.compile(rf"{FUNCTION}(?: in (?P<place>\S+:\d+))?")
 """`at void k<float>(float *)+0x42f0 in k.cuh:75`; without -lineinfo nothing follows the offset."""
-CAST = re.compile(r"\((?:int|unsigned int|long|bool)\)(?=-?\d)")
-"""A cast among template arguments, as in `(int)64`; `loop` removes it."""
+CAST = re.compile(r"\((?:int|unsigned int|long|bool)\)(?=-?\d)")  # In template arguments; removed.
 THREAD = re.compile(r"by thread (\([^)]*\)) in block (\([^)]*\))")
 EVIDENCE = re.compile(r"(?:at|and|by thread|(?:Write|Read) Thread)\b")
 """Start of a report line that names a place. A paragraph without one is a remark of the tool."""
@@ -78,8 +77,7 @@ class Examination:
 
     reports: list[SanitizerReport] = field(default_factory=list)  # What the tool printed.
     findings_count: int | None = None  # The tool's own count of findings; None: no summary.
-    remarks: list[str] = field(default_factory=list)
-    """Remarks of the tool about itself, such as an internal error; then how calls failed."""
+    remarks: list[str] = field(default_factory=list)  # Of the tool; then how calls failed.
     refused: list[str] = field(default_factory=list)  # Workloads whose call was refused.
     exit_code: int | None = None  # Exit status of the tool; None if it was killed.
 

@@ -57,18 +57,13 @@ class Job:
 
     side: Side
     workloads: Sequence[Workload]
-    layouts: bool = True
-    """Whether to try other layouts on a workload of each type, and first calls of new processes."""
+    layouts: bool = True  # Whether to try other layouts, too, and first calls of processes.
     fail_fast: bool = False  # Whether the first failure ends the checks of this side.
-    call_limit_s: float | None = None
-    """Seconds after which a call counts as hung; None: the limit of `call_limit_s`."""
-    control: bool = False
-    """True for the control run. Slow control calls run once, because their timing is not used."""
+    call_limit_s: float | None = None  # Seconds after which a call hangs; None: `call_limit_s`.
+    control: bool = False  # The control run: slow calls run once, as their timing is not used.
     suspected: bool = False  # Whether wrong outputs are compared with the outputs of known faults.
-    own_names: frozenset[str] | None = None
-    """Names of the workloads that this job checks; None: all. Other jobs check the others."""
-    mistake: dict[str, Any] | None = None
-    """What `loop.mistakes` makes wrong in each call, to test the gate; None: nothing."""
+    own_names: frozenset[str] | None = None  # Workloads that this job checks; None: all.
+    mistake: dict[str, Any] | None = None  # What `loop.mistakes` makes wrong, to test the gate.
     compares_calls: bool = True  # Whether an output that a call gave for other values is doubted.
 
     @property
@@ -234,8 +229,7 @@ class SideChecker:
             for workload in sorted(not_empty, key=lambda workload: 1 in workload.sizes.values()):
                 self.workload_for_layouts.setdefault(workload.dtype, workload)
         self.made_checks: list[Check] = []
-        self.keys_to_repeat = set[tuple[str, int]]()
-        """Keys of workloads to check again as the first call of a fresh process."""
+        self.keys_to_repeat = set[tuple[str, int]]()  # To check again as first calls.
         is_slow_to_start = self.side.kind == "command" or self.side.emulated
         if job.layouts and not job.control and not is_slow_to_start:
             keys = [workload_key(w) for w in job.workloads if is_supported(self.side, w)]

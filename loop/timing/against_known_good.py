@@ -95,8 +95,7 @@ class Contest:
     candidate: Side
     rivals: Sequence[Rival]  # The known-good build, or empty if there is none.
     candidate_number: int = 0  # Within its campaign, from 1; 0 outside a campaign.
-    controls: Sequence[Rival] = ()
-    """Null and positive control; in a campaign the first only. Empty: another contest's count."""
+    controls: Sequence[Rival] = ()  # Null and positive one; empty: another contest's count.
     most_blocks: int = verdicts.MAX_BLOCKS  # After these an undecided pair stays so.
     same_within: float = verdicts.SAME_MARGIN  # Greatest difference that is `same`.
 
@@ -197,7 +196,7 @@ class Contest:
         if len(self.controls) < 2:
             return None
         rival = self.controls[1]  # The first is the null control.
-        ((workload,), (decision,)) = rival.workloads, self.decisions(timings, rival)
+        workload, decision = rival.workloads[0], self.decisions(timings, rival)[0]
         fields: dict[str, object] = {"verdict": decision.verdict, "reason": decision.reason}
         fields |= {"workload": workload.name, "e_value": decision.e_value}
         fields |= {"blocks": len(decision.log_ratios), "variant": self.candidate.name}

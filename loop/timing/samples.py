@@ -77,8 +77,7 @@ class Timings:
     """Side to the most threads that it ran at once, if these are more than its cores."""
     rounds: int = 0
     rounds_s: float = 0.0  # Duration of all rounds, without starting processes.
-    wrong_outputs: list[tuple[str, Check]] = field(default_factory=list)
-    """Timed outputs that were wrong: side and check."""
+    wrong_outputs: list[tuple[str, Check]] = field(default_factory=list)  # Side and check.
     checked_outputs: int = 0  # Timed outputs that were checked against the reference.
     memory_probes: dict[tuple[str, str], list[MemoryProbe]] = field(default_factory=dict)
     """Side and workload to its tests for cached results, one a process."""

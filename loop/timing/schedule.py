@@ -322,7 +322,6 @@ class Schedule:
         self.timings, self.shuffle = Timings(), random.Random(limits.seed)
         self.start_time = time.monotonic()
         self.rounds_per_set = ROUNDS_PER_SET_GPU if bench.device == "cuda" else ROUNDS_PER_SET_CPU
-        """Most rounds that share a set of processes."""
         self.least_rounds, self.last_round_s = limits.least_rounds, 0.0
         """Rounds timed even if time is over; seconds of the last round, or of two in one set."""
 

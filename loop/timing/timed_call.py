@@ -27,8 +27,7 @@ SEGMENT_S, GPU_SEGMENT_S = 4e-3, 1.5e-3
 interval by a tenth, and make a round 1.4 times as long."""
 GPU_SAMPLE_S, GPU_PROBED_S = 0.5e-3, 0.1e-3
 """Length of a GPU sample (events count in half microseconds); of one that tests for caching."""
-GRAPH_CALLS, MOST_REPLAYS = (200, 100, 50, 20, 10, 5, 2), 10
-"""Calls in a CUDA graph (the most that fit a sample), and most replays of it in a sample."""
+GRAPH_CALLS, MOST_REPLAYS = (200, 100, 50, 20, 10, 5, 2), 10  # Most replays of a graph in a sample.
 LAUNCH_S, NODE_LAUNCH_S = 5e-6, 2e-6
 """Seconds to launch a graph, and at most for each of its nodes: kernels, copies and fills (on an
 H200: 1.1 us). Without this allowance, clocks of calls of 3 us seemed changed."""
@@ -76,8 +75,7 @@ class SegmentSamples:
     seconds: list[float] = field(default_factory=list)  # Seconds of one call, sample by sample.
     waited_s: list[float] = field(default_factory=list)
     """Seconds a call that worker or judge waited for a core; empty if the system reports none."""
-    return_s: list[float] = field(default_factory=list)
-    """Seconds a call for returning the results, if they were requested."""
+    return_s: list[float] = field(default_factory=list)  # Seconds of returning one result.
     clock_pairs: list[tuple[float, float]] = field(default_factory=list)
     """On a GPU: seconds of a sample by the judge's clock, without launches, and by the device's."""
     is_self_timed: bool = False  # Whether the variant reported its own times.
@@ -86,8 +84,7 @@ class SegmentSamples:
     changed_inputs: list[str] = field(default_factory=list)  # Inputs that the variant overwrote.
     replaced_names: list[str] = field(default_factory=list)  # What it replaced in its process.
     is_unwritten: bool = False  # Whether a call of the same sample did not write its output.
-    stray_writes: list[str] = field(default_factory=list)
-    """Writes outside of tensors, or after "done"; a sentence each."""
+    stray_writes: list[str] = field(default_factory=list)  # Writes outside, or after "done".
 
 
 Windows = list[tuple[int, ...]]
@@ -158,8 +155,7 @@ class TimedCall:
         self.call, self.orders, self.empty_order_s = call, orders, empty_order_s
         self.worker, self.arena = orders.worker, orders.worker.arena
         """The arena is memory that judge and worker share: orders, inputs, outputs of each call."""
-        self.rng = random.Random()
-        """Picks input values fast; what is judged must not depend on it (see `SECRET`)."""
+        self.rng = random.Random()  # Picks input values, never what is judged (see `SECRET`).
         self.input_windows = InputWindows(call, device, self.rng)
         self.is_program = side.kind == "command"
         self.copies_results = side.kind == "python" or bool(call.updated_inputs)
@@ -167,17 +163,14 @@ class TimedCall:
         side_device = side.terms.device if isinstance(side.terms, LibraryTerms) else device
         self.is_on_gpu = side_device == "cuda" and not self.is_program
         """Then a CUDA graph may replay the calls, and the device's clock times samples, too."""
-        self.returns_same_buffer: bool | None = None
-        """Whether calls of a sample return one buffer; then one call is a sample. None: unknown."""
-        self._output_positions: list[int] = []
-        """Bytes of the last output that are compared when the worker reports "done" and later."""
+        self.returns_same_buffer: bool | None = None  # Then one call is a sample. None: unknown.
+        self._output_positions: list[int] = []  # Bytes of the last output to compare later.
         self._output_when_done = b""  # Those bytes, read when the worker reported "done".
         self._graph_windows: dict[int, Windows] = {}  # Calls of a graph to its windows.
         self._replays, self._call_s = 1, 0.0
         """Replays of a graph in a sample; seconds of a call, as last seen (0: unknown)."""
         self._prepared_calls, self._staging_start = 0, 0.0
-        self.crowding_threads = 0
-        """Most threads of the worker that were busy in a sample, if more than its cores; else 0."""
+        self.crowding_threads = 0  # Most busy threads in a sample, if more than its cores; else 0.
 
     def begin_staging(self) -> None:
         """Have the worker map the call's memory, and make the call once, on values not judged."""
@@ -267,7 +260,7 @@ class TimedCall:
             is_late = spent_s >= MOST_DISTURBED * seconds or preparing_s >= MOST_PREPARING * seconds
 
     def _prepare_sample(self, calls: int, judged_call: int | None = None) -> Waiting[float]:
-        """Prepare calls on fresh values; its seconds. `judged_call`: gets values of known answer."""
+        """Prepare calls on fresh values; its seconds. `judged_call`: its answer is known."""
         windows = self._windows(calls)
         judged_window = None if judged_call is None else windows[judged_call]
         rotations = self.input_windows.rotations(judged_window)

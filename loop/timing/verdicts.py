@@ -191,12 +191,10 @@ class Decision:
     """The verdict that the blocks so far support."""
 
     verdict: Word  # `faster` or `slower`: beyond the margin. `same`: within twice the margin.
-    e_value: float
-    """Evidence for the verdict; for `inconclusive`, the higher of those for faster and slower."""
+    e_value: float  # For the verdict; if `inconclusive`, the higher of faster and slower.
     reason: str
     log_ratios: Sequence[float]  # One for each block that counts.
-    against_faster: float
-    """Evidence that a campaign's candidate is not faster, after FUTILE_BLOCKS; else 0."""
+    against_faster: float  # Of a candidate after FUTILE_BLOCKS, for not faster; else 0.
 
 
 def needed_evidence(workloads: int, candidate_number: int = 0) -> float:
