@@ -155,9 +155,8 @@ def compile_all(
 def build_sides(
     context: Context, names: Iterable[str], flags: Sequence[str] = ()
 ) -> Waiting[tuple[dict[str, Side], list[BuildFailed]]]:
-    """Build variants of the session, some for the emulator if the session emulates them. Returns
-    name to side (variant with its build) of those that compile or need no build, and the failures
-    of the others. `flags`: of the compiler, besides the variant's own."""
+    """Build variants of the session, some for the emulator. Returns name to side of those that
+    compile or need no build, and the failures of the others. `flags`: more compiler flags."""
     bench, emulated_names = context.bench, set(names) & {*context.task.emulated}
     emulated = bench.emulated_variants(emulated_names)
     others = [name for name in names if name not in emulated]
@@ -314,9 +313,8 @@ def verify_share(context: Context, arguments: ShareTerms) -> RunningAction[Share
 def choose_workloads(
     context: Context, seeds: int, device: Device | None = None
 ) -> tuple[tuple[Workload, ...], tuple[Workload, ...]]:
-    """The workloads to verify: required ones (timed, with `seeds` sets of values each, and checked
-    ones), and optional ones of sets that the plan does not name, small ones first. `device`: whose
-    element type they have; None: the session's."""
+    """The workloads to verify: required ones (timed, with `seeds` sets of values each, or checked),
+    and optional ones of unplanned sets, small ones first. `device`: of their element type."""
     target, required = context.bench.target, list[Workload]()
     dtype = target.dtypes[device or context.bench.device]
     expand = functools.partial(expand_sets, target, dtype=dtype, seed=context.task.seed)
@@ -332,9 +330,8 @@ def choose_workloads(
 def _verify_share(
     context: Context, variant_sides: Sequence[Side], arguments: ShareTerms
 ) -> Waiting[ShareOutput]:
-    """Verify these variants, and the baseline as a control, on the share's workloads. On a CPU the
-    timed workloads follow with fewer threads, unless their number is given. Raises WorkFailed if an
-    answer to a foreign task edits the task's files meanwhile."""
+    """Verify these variants, and the baseline as a control, on the share's workloads; on a CPU also
+    with fewer threads, unless given. WorkFailed if an answer edits a foreign task's files."""
     task_files, notes = hash_task_files(context.task.folder), list[str]()
     bench, (required, optional) = context.bench, choose_workloads(context, arguments.seeds)
     sides = [replace(side, threads=arguments.threads) for side in variant_sides]
@@ -398,10 +395,9 @@ def hash_task_files(folder: Path) -> dict[Path, str]:
 
 
 def find_blind_spots(bench: Bench, workloads: Sequence[Workload]) -> Waiting[Weaknesses]:
-    """Mistakes that the values drawn so far cannot show, and inputs that are never read: the judge
-    changes one input at a time and sees whether the reference's output changes. An input counts as
-    not read if so on each workload tried: at most MOST_PROBED, the largest of each kind, unlike
-    kinds first: an effect may need large sizes or a rare attribute. Slow ones are left out."""
+    """Mistakes that the values drawn so far cannot show. An input (or attribute) is not read if the
+    reference's output stays the same on each workload where the judge changes it: MOST_PROBED at
+    most, the largest of each kind, unlike kinds first: effects may need large sizes."""
     took_s = bench.reference_s
     quick = [w for w in workloads if took_s.get(w.name, QUICK_S) < QUICK_S]
     largest_by_kind: dict[tuple[str, ...], Workload] = {}
@@ -508,9 +504,8 @@ def machine_code(library: Build) -> bytes:
 
 
 def known_good_build(context: Context, name: str, current: Build) -> Waiting[Build]:
-    """A variant's known-good build, from the cache or built again from its commit. `name`: the
-    variant; `current`: its build of today. Raises NoKnownGood if there is none, or if it cannot be
-    built again; SameAsKnownGood if it is `current`."""
+    """A variant's known-good build, from the cache or built again from its commit. NoKnownGood if
+    there is none, or if it cannot be built again; SameAsKnownGood if it is `current`."""
     known_good, bench = context.past.known_good.get(name), context.bench
     if known_good is None:
         raise NoKnownGood("no earlier session on this device passed")

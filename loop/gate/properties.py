@@ -83,9 +83,8 @@ def properties(context: Context, arguments: ResultLifetime) -> RunningAction[Pro
 
 
 def workloads_to_relate(context: Context, device: Device) -> tuple[list[Workload], list[Workload]]:
-    """The workloads to try, and those left out because they are too large; normal values only.
-    Candidates: the timed workloads and the first checked one of each other element type. The
-    smallest one of each type is tried in any case."""
+    """The workloads to try, and those left out as too large, but for each type's smallest: the
+    timed ones and the first checked one of each other element type; normal values only."""
     timed = workloads(context, context.task.plan.workloads, device=device)
     known_dtypes = {workload.dtype for workload in timed}
     checked = workloads(context, planned_check_sets(context), device=device)

@@ -84,11 +84,10 @@ class TimeAllowance:
 def verify(
     bench: Bench, jobs: Sequence[Job], allowance: TimeAllowance | None = None
 ) -> Waiting[tuple[VariantChecks, ...]]:
-    """Check each side on its workloads; the result has an entry for each job, in order. The order
-    of workloads is random but follows from their seeds; those of the `allowance` come last. On the
-    first workload that it can judge, the judge computes the reference twice: one that does not
-    repeat itself judges nothing. A workload that cannot be judged gets checks `not judged`. Raises
-    LoopError if the judge is lost, and Unjudged if no workload can be judged, by any job."""
+    """Check each side on its workloads; an entry for each job, in order. The order of workloads is
+    random but follows from their seeds; those of the `allowance` come last. On the first workload
+    that it can judge, the judge computes the reference twice: an unsteady one judges nothing. Others
+    get checks `not judged`. LoopError if the judge is lost, Unjudged if it can judge none."""
     checkers = [SideChecker(job, KeptWorker(bench, job.side)) for job in jobs]
     optional_names = {w.name for w in allowance.workloads} if allowance else set[str]()
     groups = group_by_name(workload for job in jobs for workload in job.own_workloads)
@@ -400,8 +399,7 @@ class SideChecker:
 
     def _compute(self, workload: Workload, layout: Layout, *, once: bool = False) -> Waiting[Check]:
         """Make the call in the worker and have the judge compare its outputs with the reference;
-        note which calls were wrong, and delete the outputs. Raises WorkFailed if the reference of
-        broadcast inputs is no number. `once`: see `make_call`."""
+        note which calls were wrong, and delete the outputs. WorkFailed for a reference of NaN."""
         yield from self.bench.prepare_answer(workload, layout=layout)
         call = self.bench.make_call(workload, self.side.name, layout=layout)
         place = _describe_place(workload, layout)

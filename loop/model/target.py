@@ -312,9 +312,8 @@ Formula = Annotated[int, Field(ge=0)] | Text  # A number, or an expression over 
 
 
 class Launch(Model):
-    """How a call is divided into parallel pieces, declared in the manifest. Expressions can read
-    dimensions, attributes and `itemsize`; on a CPU also `cores` (threads that a process may use)
-    and `lanes` (float32 elements of its widest vector)."""
+    """How a call is divided into parallel pieces. Expressions can read dimensions, attributes and
+    `itemsize`; on a CPU `cores` (threads it may use) and `lanes` (float32 of its widest vector)."""
 
     blocks: Formula
     """CUDA: blocks launched. CPU: pieces of work that threads take."""

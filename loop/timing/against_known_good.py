@@ -110,10 +110,9 @@ class Contest:
         return [*(*self.rivals, *self.controls)[0].workloads]
 
     def pending_sides(self, timings: Timings) -> Mapping[str, Sequence[str]]:
-        """Names of the sides that still have to be timed, by workload: those of undecided pairs
-        with less than `most_blocks`. The null control goes on where another pair of the workload
-        does; alone, it ends after the blocks of a verdict. In a campaign it begins when the
-        candidate is faster: most are not. Empty for a candidate that is evidently not faster."""
+        """Names of the sides of undecided pairs with less than `most_blocks`, by workload. The null
+        control goes on where another pair of the workload does; alone, it ends after MIN_BLOCKS. In
+        a campaign it begins when the candidate is faster. Empty if that is evidently not faster."""
         side_names: dict[str, list[str]] = {}
         evidence = [decision.against_faster for decision in self.decisions(timings, *self.rivals)]
         if min(evidence, default=0.0) >= verdicts.FUTILE_EVIDENCE:
@@ -334,10 +333,9 @@ def _time_contests(
     context: Context, contests: Sequence[Contest], arguments: CompareTerms, limit_s: float
 ) -> Waiting[tuple[Timings, tuple[str, ...]]]:
     """Time the contests until every pair is decided or time is over; timings, and warnings. The
-    first variant, and each with a known-good build, gets the blocks that a verdict needs, even over
-    the limit: else slow process starts on a GPU would hide every regression. A candidate that is
-    undecided but promising is timed for `more_s` seconds more. Its blocks and evidence continue: by
-    the sequential rule, the stopping time does not make a false `faster` more likely."""
+    first variant, and each with a known-good build, gets the blocks of a verdict even over the
+    limit, else slow process starts on a GPU would hide every regression. A promising candidate is
+    timed `more_s` seconds more; by the sequential rule this makes no false `faster` more likely."""
     least_rounds = min(arguments.rounds, max(arguments.least, verdicts.MIN_BLOCKS))
     bench, most_rounds = context.bench, arguments.rounds
     if arguments.more_s:

@@ -58,9 +58,9 @@ def highest_flops_per_s(capability: str, gpu: DeviceFacts, dtype: Dtype) -> floa
 
 
 def explain_beyond_gpu_memory(seconds: float, nbytes: float, source: str, gpu: DeviceFacts) -> str:
-    """Why a GPU cannot move a call's bytes in `seconds`; empty if it can, or if its rates are
-    unknown (0). All bytes pass through its L2 cache; those that the L2 cannot hold also come from
-    `source`: who says how many bytes a call moves, in words."""
+    """Why a GPU cannot move a call's bytes in `seconds`; empty if it can, or without its rates (0).
+    All pass through its L2 cache; what that cannot hold also comes from its memory. `source`: of
+    the number of bytes, in words."""
     memory_bytes_per_s = gpu.bytes_per_s if gpu.l2_bytes else 0.0
     l2_bytes_per_s = gpu.sms * gpu.clock_hz * L2_BYTES_PER_CYCLE
     beyond_l2 = f"what its memory gives, beyond {gpu.l2_bytes / 2**20:.0f} MiB in its L2"
@@ -76,9 +76,8 @@ def explain_beyond_gpu_memory(seconds: float, nbytes: float, source: str, gpu: D
 
 
 def explain_impossible_speed(bench: Bench, timing: Measurement, kind: VariantKind) -> Waiting[str]:
-    """Why a measured call cannot be so short; empty if it can. `kind`: of its variant. Compares it
-    with an empty call (a program has none), which is timed again up to `FLOOR_TRIES` times before
-    it objects, and on a GPU with its arithmetic and memory."""
+    """Why a measured call cannot be so short; empty if it can. Compares it with an empty call (not
+    a program's), timed again up to `FLOOR_TRIES` times, and with a GPU's arithmetic and memory."""
     seconds, workload, target = timing.candidate_us * 1e-6, timing.workload, bench.target
     if kind != "command":  # Programs have no measured empty call.
         way: CallWay = "kernel" if bench.device == "cuda" else kind
@@ -123,10 +122,9 @@ CLOCK_LAG_SHARE, CLOCK_LAG_S = 0.04, 60e-6
 def find_doubts(
     bench: Bench, timings: Timings, measured: Sequence[Measurement], pairs: Sequence[Pair]
 ) -> Waiting[tuple[NoSpeedVerdict, ...]]:
-    """The first doubt of each variant and workload, as an `invalid` or `incorrect` verdict. In
-    order: wrong output, cached result, clock, deferred work, calls without proof, impossible speed,
-    a GPU that slowed one side. A doubt about one side alone names what the first pair is `against`.
-    Times empty calls again before it blames a clock or a speed."""
+    """The first doubt of each variant and workload, as an `invalid` or `incorrect` verdict; one
+    about a side alone names what the first pair is `against`. Order: wrong output, cached result,
+    clock, deferred work, calls without proof, impossible speed, a GPU that slowed one side."""
     clock_faults: dict[str, str] = {}
     if any(map(explain_wrong_clock, timings.clock_pairs.values())):
         # Measure this GPU's own lag before accusing a side.

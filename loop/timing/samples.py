@@ -150,9 +150,8 @@ def samples_of_segment(segment: Segment) -> list[Sample]:
 
 
 def counted_samples(segments: Iterable[Segment]) -> list[list[Sample]]:
-    """The samples of one side in one round that count, by segment: those that nothing disturbed. A
-    segment with fewer than three is left out. If all have fewer, their clean samples count
-    together, filled up to three with the least disturbed."""
+    """The undisturbed samples of one side in one round, by segment, if these have three or more;
+    else all clean samples together, filled up to three with the least disturbed."""
     counted, all_samples, clean_count = list[list[Sample]](), list[Sample](), 0
     for segment in segments:
         samples = samples_of_segment(segment)
@@ -194,9 +193,8 @@ def rounds_with_both(
 
 
 def log_ratios(segments: Iterable[Segment], reference: str, candidate: str) -> list[float]:
-    """One log(reference time / candidate time) a round, for the segments of one workload. One in
-    which only one side was slowed does not count. If fewer than two rounds are undisturbed, others
-    count, too: on a busy machine a vague answer is better than none."""
+    """One log(reference time / candidate time) a round, for the segments of one workload. One that
+    slowed one side only does not count; disturbed ones do if fewer than two are undisturbed."""
     return [log_ratio for _, log_ratio in counted_rounds(segments, reference, candidate)]
 
 
@@ -215,10 +213,9 @@ def counted_rounds(
 
 
 def process_variance(rounds: Iterable[tuple[int | None, float]]) -> float:
-    """Variance that shared processes add to the mean log ratio of `counted_rounds`; else 0. Rounds
-    in one set of processes share an offset, because a process keeps its memory. Its variance is
-    estimated from the means of the sets, with a prior (`PROCESS_SD`) that counts as
-    `PROCESS_PRIOR_SETS` sets, because two sets say little."""
+    """Variance that shared processes add to the mean log ratio of `counted_rounds`; else 0. A
+    process keeps its memory, an offset of its rounds. Its variance is estimated from the means of
+    the sets, with a prior (`PROCESS_SD`) that counts as `PROCESS_PRIOR_SETS`."""
     log_ratios_by_set: dict[int, list[float]] = {}
     for process_set, log_ratio in rounds:
         if process_set is not None:

@@ -265,10 +265,9 @@ def measure(
     limits: Limits,
     pending: Pending | None = None,
 ) -> Waiting[Timings]:
-    """Time the sides, alternating, until nothing is pending, or rounds or time are over. `pending`:
-    what is still to be timed; None: everything, in every round. Extra rounds follow, even beyond
-    the limit, for sides whose verified calls were all far slower: they are proof, and no samples.
-    Raises LoopError if a side crashes, hangs or refuses."""
+    """Time the sides, alternating, until nothing is `pending` (None: all is, in every round), or
+    rounds or time are over. Rounds beyond follow for sides whose verified calls were all far
+    slower: they are proof, and no samples. Raises LoopError if a side crashes, hangs or refuses."""
     schedule = Schedule(bench, sides, workloads, limits)
     timings, rounds_per_set = schedule.timings, schedule.rounds_per_set
     all_sides = {w.name: [side.name for side in sides if is_supported(side, w)] for w in workloads}

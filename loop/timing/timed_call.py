@@ -60,9 +60,8 @@ def plan_replays(call_s: float, sample_s: float, most_calls: int) -> tuple[int, 
 
 
 def launch_allowance_s(graph_nodes: int, passes: int, device_s: float) -> float:
-    """Most seconds that a launch of `passes` replays takes: all are launched before the device's
-    clock starts. `graph_nodes`: of one replay, as the worker says; it may lie, but each node takes
-    a microsecond of the replays' `device_s` at least."""
+    """Most seconds of launching `passes` replays, all before the device's clock starts. A worker
+    may lie about its `graph_nodes`, but each takes a microsecond of `device_s` at least."""
     nodes = min(passes * graph_nodes, device_s / 1e-6)
     return LAUNCH_S * passes + NODE_LAUNCH_S * nodes
 
@@ -182,9 +181,8 @@ class TimedCall:
         self.worker.send(StageCall(call, len(self.arena.output_offsets), window))
 
     def finish_staging(self, limit_s: float, *, is_alone: bool) -> Waiting[None]:
-        """Wait until the worker has done what `begin_staging` asked. `is_alone`: nothing else was
-        staged meanwhile. Then a slow first call counts as the call's own time, and warm-ups are
-        left out; not where the worker copies results."""
+        """Wait until the worker has done what `begin_staging` asked. `is_alone`: nothing else was.
+        Then a slow first call counts as the call's own time, unless the worker copies results."""
         yield from self.worker.receive(limit_s, self.orders.note)
         took_s = time.monotonic() - self._staging_start
         if is_alone and took_s > 2 * SLOW_CALL_S and not self.copies_results:
@@ -388,11 +386,10 @@ class TimedCall:
         return max(1, min(math.ceil(sample_s / call_s), most_calls))
 
     def probe_memory(self) -> Waiting[MemoryProbe | None]:
-        """Fastest call on new values, and on repeated ones; None for a program or a slow call. A
-        variant that caches results is faster on values that it has seen. Only the values differ:
-        both find inputs just written, an output just poisoned and the same addresses, so that no
-        cold cache looks like cached results. The first draw is a warm-up. Draws in which a call
-        waited for a core are left out, if there are others."""
+        """Fastest call on new values, and on repeated ones, on which a variant that caches results
+        is faster; None for a program or a slow call. Only the values differ: both find inputs just
+        written, an output just poisoned and the same addresses. The first draw is a warm-up. Draws
+        in which a call waited for a core are left out, if there are others."""
         if self.is_program:
             return None
         waits, probes = DelayReader(self.worker.child.process.pid), list[MemoryProbe]()

@@ -135,9 +135,8 @@ Word = Literal["faster", "slower", "same", "inconclusive"]
 
 
 def by_interval(measurement: Measurement) -> SpeedVerdict:
-    """`faster` and `slower` need the whole interval beyond the margin, `same` all of it near 1; all
-    else, and a GPU that slowed one side, is `inconclusive`. The number of rounds is fixed
-    beforehand or limited by time; results so far never change it."""
+    """`faster` and `slower` need the whole interval beyond the margin, `same` all of it near 1;
+    else, or if the GPU slowed one side, `inconclusive`. Results change no number of rounds."""
     rounds, (low, high) = measurement.rounds, measurement.interval
     word: Word = "inconclusive"
     if measurement.held_back:  # A sentence: the GPU slowed one side.
@@ -233,9 +232,8 @@ def by_evidence(
     same_within: float = SAME_MARGIN,
 ) -> Decision:
     """The verdict that the blocks' log ratios support; `inconclusive`: another block may decide.
-    `workloads`: how many are compared; `extra_margin`: widens the margin; `candidate_number`: see
-    `needed_evidence`; `same_within`: greatest difference that is `same` (beyond SAME_MARGIN only if
-    it is unlikely to exceed MARGIN)."""
+    `workloads`: how many are compared; `candidate_number`: see `needed_evidence`; `same_within`:
+    greatest difference that is `same` (beyond SAME_MARGIN if it is unlikely to exceed MARGIN)."""
     blocks, needed_for_slower = len(log_ratios), needed_evidence(workloads)
     needed_for_faster = needed_evidence(workloads, candidate_number)
     values, margin = winsorise(log_ratios).values, math.log1p(MARGIN) + extra_margin
