@@ -136,5 +136,4 @@ class PropertiesOutput(Output):
     actions = ("kernel.properties",)
 
     checks: tuple[PropertyCheck, ...] = ()
-    """One for each variant, property and workload."""
     held: int = 0

@@ -43,14 +43,26 @@ def properties(context: Context, arguments: ResultLifetime) -> RunningAction[Pro
     stored_output = steps_context.reuse_result(context, PropertiesOutput, inputs_digest, arguments)
     if stored_output is not None:  # An earlier session checked the same.
         return Result(stored_output)
-    workloads_to_try, too_large = workloads_to_relate(context, device)
+    # The timed workloads, the first checked one of each other type; normal values only. Large ones
+    # are left out, but for the smallest of each type.
+    timed = workloads(context, context.task.plan.workloads, device=device)
+    others: dict[str, Workload] = {}
+    for workload in workloads(context, planned_check_sets(context), device=device):
+        if workload.dtype not in {w.dtype for w in timed} and workload.values == "normal":
+            others.setdefault(workload.dtype, workload)
+    candidates = [w for w in (*timed, *others.values()) if w.values == "normal"]
+    operations_of = partial(count_operations, bench.target)
+    largest_first = sorted(candidates, key=operations_of, reverse=True)
+    smallest_of = {workload.dtype: workload for workload in largest_first}  # A type's last stays.
+    small = [w for w in candidates if operations_of(w) <= MOST_WORK or w == smallest_of[w.dtype]]
     checks: list[PropertyCheck] = []
     for side in side_by_name.values():
-        checks += yield from try_properties(bench, side, names, workloads_to_try)
+        checks += yield from try_properties(bench, side, names, small)
     applicable = {check.property for check in checks if check.status != "inapplicable"}
     unfit = [name for name in names if name not in applicable]
     not_exercised = [f"property {name}: it applies to no workload" for name in unfit]
     reason = "too large to relate several calls of it"
+    too_large = [workload for workload in candidates if workload not in small]
     not_exercised += [f"properties on {workload.name}: {reason}" for workload in too_large]
     failed_checks = [check for check in checks if check.status == "failed"]
     held_count, hint = sum(check.status == "holds" for check in checks), None
@@ -80,24 +92,6 @@ def properties(context: Context, arguments: ResultLifetime) -> RunningAction[Pro
         rests_on=inputs_digest,
     )
     return Result(output)
-
-
-def workloads_to_relate(context: Context, device: Device) -> tuple[list[Workload], list[Workload]]:
-    """The workloads to try, and those left out as too large, but for each type's smallest: the
-    timed ones and the first checked one of each other element type; normal values only."""
-    timed = workloads(context, context.task.plan.workloads, device=device)
-    known_dtypes = {workload.dtype for workload in timed}
-    checked = workloads(context, planned_check_sets(context), device=device)
-    others: dict[str, Workload] = {}
-    for workload in checked:
-        if workload.dtype not in known_dtypes and workload.values == "normal":
-            others.setdefault(workload.dtype, workload)
-    candidates = [w for w in (*timed, *others.values()) if w.values == "normal"]
-    operations_of = partial(count_operations, context.bench.target)
-    largest_first = sorted(candidates, key=operations_of, reverse=True)
-    smallest_of = {workload.dtype: workload for workload in largest_first}  # A type's last stays.
-    chosen = [w for w in candidates if operations_of(w) <= MOST_WORK or w == smallest_of[w.dtype]]
-    return chosen, [workload for workload in candidates if workload not in chosen]
 
 
 def try_properties(

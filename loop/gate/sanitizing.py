@@ -330,10 +330,17 @@ def _output(
     message, hint = f"{listed_words(TOOLS)}: {', '.join(parts) or 'nothing was sanitized'}", None
     message += f"; warnings that fail nothing: {warnings_count}" if warnings_count else ""
     if failing_runs:
-        first_run, *other_runs = [f"{run.tool} of {run.variant}" for run in failing_runs]
-        message = f"{first_run} finds something: {failing_runs[0].summary_text}"
-        message += f"; also {listed_words(other_runs)}" if other_runs else ""
-        hint = _replay_hint(context, failing_runs[0], workloads_by_variant[failing_runs[0].variant])
+        first, names = failing_runs[0], [f"{run.tool} of {run.variant}" for run in failing_runs]
+        message = f"{names[0]} finds something: {first.summary_text}"
+        message += f"; also {listed_words(names[1:])}" if names[1:] else ""
+        words = ["verify", first.variant, "--sanitize", "--device", "cuda"]
+        tried = workloads_by_variant[first.variant]
+        for workload in [w for w in tried if w.name == first.workload] or tried:
+            entry = make_entry(context.bench.target.signature, workload)
+            words += ["--workloads", format_entry(entry)]
+        hint = f"again: {context.command('kernels', *words, '--seed', str(context.task.seed))}"
+        if first.first_error and not first.first_error.places:
+            hint += "; `-lineinfo` among its build flags makes the tool name lines"
     unproven = tools_by_reason.items()
     not_run = [f"{listed_words(tools)} of {name}: {why}" for (name, why), tools in unproven]
     return SanitizeOutput(
@@ -348,17 +355,3 @@ def _output(
         found=tuple(verdict_by_variant),
         version=version(),
     )
-
-
-def _replay_hint(context: Context, run: SanitizerRun, workloads: Sequence[Workload]) -> str:
-    """The command that repeats a finding, and a hint on `-lineinfo` if source lines are missing."""
-    arguments = ["verify", run.variant, "--sanitize", "--device", "cuda"]
-    blamed = [workload for workload in workloads if workload.name == run.workload]
-    for workload in blamed or workloads:
-        entry = make_entry(context.bench.target.signature, workload)
-        arguments += ["--workloads", format_entry(entry)]
-    arguments += ["--seed", str(context.task.seed)]
-    hint = f"again: {context.command('kernels', *arguments)}"
-    if run.first_error and not run.first_error.places:
-        hint += "; `-lineinfo` among its build flags makes the tool name lines"
-    return hint

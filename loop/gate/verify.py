@@ -85,9 +85,9 @@ def verify(
     bench: Bench, jobs: Sequence[Job], allowance: TimeAllowance | None = None
 ) -> Waiting[tuple[VariantChecks, ...]]:
     """Check each side on its workloads; an entry for each job, in order. The order of workloads is
-    random but follows from their seeds; those of the `allowance` come last. On the first workload
-    that it can judge, the judge computes the reference twice: an unsteady one judges nothing. Others
-    get checks `not judged`. LoopError if the judge is lost, Unjudged if it can judge none."""
+    random but follows from their seeds; those of the `allowance` come last. On the first workload that
+    it can judge, the judge computes the reference twice: an unsteady one judges nothing. Others get
+    checks `not judged`. LoopError if the judge is lost, Unjudged if it can judge none."""
     checkers = [SideChecker(job, KeptWorker(bench, job.side)) for job in jobs]
     optional_names = {w.name for w in allowance.workloads} if allowance else set[str]()
     groups = group_by_name(workload for job in jobs for workload in job.own_workloads)
@@ -181,15 +181,12 @@ def group_by_name(workloads: Iterable[Workload]) -> list[list[Workload]]:
 
 def merge_checks(parts: Sequence[VariantChecks], workloads: Sequence[Workload]) -> VariantChecks:
     """Concatenate the checks that jobs made of one side, sorted by workload; unlisted ones last."""
-    keys = [workload_key(workload) for workload in workloads]
-    position_by_key = {key: position for position, key in enumerate(keys)}
-
-    def sort_key(check: Check) -> tuple[int, int]:
-        position = position_by_key.get(workload_key(check.workload), len(position_by_key))
-        return position, LAYOUTS.index(check.inputs)
-
-    checks = (check for part in parts for check in part.checks)
-    return parts[0].model_copy(update={"checks": tuple(sorted(checks, key=sort_key))})
+    position_by_key = {workload_key(w): position for position, w in enumerate(workloads)}
+    last = len(position_by_key)
+    checks = [check for part in parts for check in part.checks]
+    checks.sort(key=lambda check: LAYOUTS.index(check.inputs))  # The next sort keeps this order.
+    checks.sort(key=lambda check: position_by_key.get(workload_key(check.workload), last))
+    return parts[0].model_copy(update={"checks": tuple(checks)})
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,6 @@ class Candidate(Model):
     """A commit that may have caused the regression, or the checkout's uncommitted changes."""
 
     commit: str
-    """The commit hash, or `uncommitted`."""
     subject: str
     """First line of the commit message; for uncommitted changes the file names."""
     author: str = ""

@@ -139,7 +139,6 @@ class Comparison(Model):
     """Complaint of the task's own checker; empty if it accepts."""
     wrong: int = 0
     total: int = 0
-    """Number of elements."""
     worst: Mismatch | None = None
     """The wrong element with the largest error for its limit."""
     first: Mismatch | None = None
@@ -293,7 +292,6 @@ class Measurement(Model):
     workload: Workload
     against: Against
     rounds: int
-    """Number of rounds used (independent replicates)."""
     ratio: float
     """Reference time / candidate time: exp of the rounds' mean log ratio, outliers clipped."""
     interval: Interval

@@ -180,6 +180,7 @@ Values = dict[Identifier, Value]  # One point of a tuning search: field to value
 Scalar = bool | int | float | str
 Entry = dict[str, Scalar | tuple[Scalar, ...]]
 """Workloads in a manifest: a list of values stands for one workload per value."""
+Choices = Annotated[tuple[Value, ...], Field(min_length=1)]
 Macro = Annotated[str, StringConstraints(pattern=r"^[A-Z][A-Z0-9_]*$")]
 DeviceKey = Annotated[str, StringConstraints(pattern=r"^(cpu|sm_\d{2,3})$")]
 
@@ -193,9 +194,7 @@ class Tuning(Model):
     """The compiled variant to time. Other variants may use the same macros."""
     macro: Macro
     """Prefix of the macros' names."""
-    values: Annotated[
-        dict[Identifier, Annotated[tuple[Value, ...], Field(min_length=1)]], Field(min_length=1)
-    ]
+    values: Annotated[dict[Identifier, Choices], Field(min_length=1)]
     """Field to the values to try."""
     best: dict[DeviceKey, Values]
     """Device (`cpu` or a compute capability) to its best values; other GPUs use the first GPU's."""

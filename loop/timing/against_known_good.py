@@ -43,7 +43,6 @@ class CompareOutput(Output):
     positive_controls: tuple[PositiveControl, ...] = ()
     """Each variant against a copy slowed on purpose: is a slowdown seen? Not in a campaign."""
     known_good: tuple[KnownGood, ...] = ()
-    """The known-good builds that the variants were compared with."""
     unchanged: tuple[str, ...] = ()
     """Variants with the machine code of their known good: not timed, as they cannot be slower."""
     rounds: int = 0
