@@ -85,9 +85,9 @@ def verify(
     bench: Bench, jobs: Sequence[Job], allowance: TimeAllowance | None = None
 ) -> Waiting[tuple[VariantChecks, ...]]:
     """Check each side on its workloads; an entry for each job, in order. The order of workloads is
-    random but follows from their seeds; those of the `allowance` come last. On the first workload that
+    random but follows from their seeds; the `allowance` comes last. On the first workload that
     it can judge, the judge computes the reference twice: an unsteady one judges nothing. Others get
-    checks `not judged`. LoopError if the judge is lost, Unjudged if it can judge none."""
+    checks `not judged`. LoopError if the judge is lost, Unjudged if it judges none."""
     checkers = [SideChecker(job, KeptWorker(bench, job.side)) for job in jobs]
     optional_names = {w.name for w in allowance.workloads} if allowance else set[str]()
     groups = group_by_name(workload for job in jobs for workload in job.own_workloads)

@@ -12,8 +12,7 @@ Cause = Literal[
 """Why a check failed, a worker refused, or a timing is not trusted. The subject is the variant.
 
 - empty: nothing is wrong, the status is enough, or an earlier release stored it
-- `elements`, `NaN`, `plain error`: elements exceed their tolerance; an element is NaN, mostly as it
-  was never written; rounding error exceeds that of the plain implementation
+- `elements`, `NaN`, `plain error`: beyond the tolerance; NaN (unwritten); less exact than `plain`
 - `loose tolerance`: the stated tolerance accepts it but also zeros; the judge's stricter one: wrong
 - `checker`: the task's own checker rejected the outputs
 - `two outputs`, `not written`: output differs between calls, or depends on old content of memory
@@ -25,6 +24,5 @@ Cause = Literal[
 - `unusable`, `sanitizer`, `device lost`: cannot be called otherwise, sanitizer finding, lost GPU
 - `remembers`, `defers`, `foresees`: timed calls return old results, compute after or before them
 - `clock`: its clock disagrees with the judge's
-- `impossible`, `held back`, `differs from itself`: the timings cannot be true; GPU or other
-  programs slowed one side; a control run differs from itself
+- `impossible`, `held back`, `differs from itself`: untrue times; one side slowed; a control differs
 """

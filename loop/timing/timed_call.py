@@ -10,6 +10,7 @@ import random
 import time
 from array import array
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 
 from loop.base.processes import Waiting
@@ -192,9 +193,9 @@ class TimedCall:
         """The samples of one segment: at least three, or one of a slow call. If `is_judged`, a
         random one holds the call whose answer is known: no variant can rely on early or late calls,
         and a process never meets values twice. Of a program each last output is judged."""
-        samples, waits = SegmentSamples(), DelayReader(self.worker.child.process.pid)
-        self.orders.enter()
-        try:
+        samples = SegmentSamples()
+        with closing(DelayReader(self.worker.child.process.pid)) as waits:
+            self.orders.enter()
             with self.orders.keep_off_worker_cores():  # This process keeps off the worker's cores.
                 if self.is_program:  # Timed by its own clock if it has one, else by its whole run.
                     self.arena.poison_outputs(calls=1)
@@ -212,8 +213,6 @@ class TimedCall:
                     yield from self._detect_shared_buffer(waits, self._calls_in_sample(call_s))
                     samples.calls = self._calls_in_sample(call_s)
                     yield from self._take_samples(samples, waits, call_s, is_judged=is_judged)
-        finally:
-            waits.close()
         samples.replaced_names = list((yield from self.orders.leave()))
         return samples
 
@@ -392,9 +391,9 @@ class TimedCall:
         in which a call waited for a core are left out, if there are others."""
         if self.is_program:
             return None
-        waits, probes = DelayReader(self.worker.child.process.pid), list[MemoryProbe]()
-        self.orders.enter()
-        try:
+        probes = list[MemoryProbe]()
+        with closing(DelayReader(self.worker.child.process.pid)) as waits:
+            self.orders.enter()
             with self.orders.keep_off_worker_cores():
                 self.input_windows.fix_draw(0)
                 call_s = yield from self._warm_up(waits, WARM_UP_S / 2)
@@ -421,8 +420,6 @@ class TimedCall:
                     new_values_s = min(times_s[0], times_s[2]) if can_alter else times_s[0]
                     probes.append(MemoryProbe(new_values_s, times_s[1], is_undisturbed))
                 self.input_windows.fix_draw(None)
-        finally:
-            waits.close()
         yield from self.orders.leave()
         probes = [probe for probe in probes[1:] if probe.is_undisturbed] or probes[1:]
         return MemoryProbe(*map(min, zip(*probes, strict=True))) if probes else None
