@@ -368,11 +368,9 @@ def _make_checks(
 ) -> Waiting[ShareOutput]:
     """Make the checks of these jobs, the last of which is the control's; find all blind spots."""
     *checked, control = yield from verify_sides(bench, jobs, allowance)
-    notes = list[str]()
-    for checks in checked:
-        if (hung_count := checks.count("hung")) >= MAX_HUNG:
-            text = f"on the workloads after its call number {hung_count} that hung"
-            notes.append(f"{checks.variant} {text}")
+    hung = [checks for checks in checked if checks.count("hung") >= MAX_HUNG]
+    place = "on the workloads after its call number"
+    notes = [f"{checks.variant} {place} {checks.count('hung')} that hung" for checks in hung]
     return ShareOutput(
         ok=True,
         message=f"{len(checked)} sides verified",
@@ -543,13 +541,12 @@ def conclude_verification(
     sides: Sequence[Side],
     workloads: Sequence[Workload],
     failures: Sequence[BuildFailed],
-    not_exercised: Sequence[str] = (),
     *,
     emulated: bool = False,
 ) -> VerifyOutput:
     """The output of a verification, from its shares. The baseline, as the control, has to pass the
     same checks, or no verdict counts. `sides`: the variants that have a build; `workloads`: to try;
-    `failures`: of builds; `not_exercised`: more sentences; `emulated`: for emulated variants."""
+    `failures`: of builds; `emulated`: for the session's emulated variants, not the others."""
     all_checks, control = merge_shares(shares, workloads)
     selected = context.task.emulated if emulated else context.task.variants
     is_trusted = bool(control.checks) and not control.first_failure
@@ -563,7 +560,7 @@ def conclude_verification(
     skipped = [workload for share in shares for workload in share.left_out]
     unverified = describe_unverified_sets(context, names, skipped, "cuda" if emulated else None)
     under = "under the emulator, " if emulated else ""
-    left_out += (*not_exercised, *(f"{under}{text}" for text in unverified))
+    left_out += [f"{under}{text}" for text in unverified]
     no_room = tuple(dict.fromkeys(text for share in shares for text in share.no_room))
     left_out += (*no_room, *dict.fromkeys(text for share in shares for text in share.notes))
     blind_spots = functools.reduce(common_weaknesses, [share.blind_spots for share in shares])
@@ -706,12 +703,12 @@ def emulate(context: Context, arguments: ResultLifetime) -> RunningAction[Verify
     share = yield from _make_checks(bench, checked, [*jobs, control_job], allowance)
     emulated_checks = tuple(checks.model_copy(update={"emulated": True}) for checks in share.sides)
     left_out = (*share.left_out, *(w for w in optional if w not in checked))
-    shares = [share.model_copy(update={"sides": emulated_checks, "left_out": left_out})]
     too_large = [w for w in required if w not in checked]
     to_try = [w for w in (*required, *optional) if w not in too_large]
     notes = [f"{w.name} under the emulator: too much work for it" for w in too_large]
-    tried = [*sides.values()]
-    output = conclude_verification(context, shares, tried, to_try, failures, notes, emulated=True)
+    update = {"sides": emulated_checks, "left_out": left_out, "notes": (*notes, *share.notes)}
+    shares, tried = [share.model_copy(update=update)], [*sides.values()]
+    output = conclude_verification(context, shares, tried, to_try, failures, emulated=True)
     return Result(output.model_copy(update={"rests_on": inputs_digest}))
 
 

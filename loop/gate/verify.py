@@ -219,10 +219,9 @@ class SideChecker:
         """Keys of the workloads that this job checks."""
         self.workload_for_layouts: dict[str, Workload] = {}
         """Element type to the workload for other layouts: no size is 0, if possible none is 1."""
-        full = [w for w in job.workloads if 0 not in w.sizes.values()]
-        not_empty = [workload for workload in full if is_supported(self.side, workload)]
+        full = [w for w in job.workloads if all(w.sizes.values()) and is_supported(self.side, w)]
         if job.layouts and self.side.kind != "command":  # A program reads files.
-            for workload in sorted(not_empty, key=lambda workload: 1 in workload.sizes.values()):
+            for workload in sorted(full, key=lambda workload: 1 in workload.sizes.values()):
                 self.workload_for_layouts.setdefault(workload.dtype, workload)
         self.made_checks: list[Check] = []
         self.keys_to_repeat = set[tuple[str, int]]()  # To check again as first calls.

@@ -69,8 +69,7 @@ class FailureSeen(Model):
 
     @classmethod
     def from_fingerprint(cls, text: str, subject: str = "", sources: str = "") -> "FailureSeen":
-        """Make a failure from a fingerprint. `subject`: the variant, if any. `sources`: hash of the
-        target's files, if the text alone does not identify the failure."""
+        """Make a failure of a variant; `sources`: hash of the target's files that identify it."""
         digest = hashlib.sha256(f"{text}{sources}".encode(errors="backslashreplace")).hexdigest()
         return cls(text=text, key=digest[:12], subject=subject)
 

@@ -288,10 +288,9 @@ class BuildRecipe(Model):
     compiler: Text = "g++"
     """Compiler: a name on the PATH or an absolute path."""
     flags: tuple[str, ...] = ("-O3",)
-    """Flags, in order. `loop` adds the output, the header's folder and the build id. `{arch}`
-    becomes the GPU's compute capability, as in `sm_89`: of this machine's GPU, else of the first of
-    the target's `devices`. For Hopper, `-arch={arch}` becomes `sm_90a`, with all instructions.
-    `{tuned}` becomes the macros of the target's `tuning`."""
+    """Flags, in order. `loop` adds output, header folder and build id. `{arch}` becomes the compute
+    capability (`sm_89`) of this machine's GPU, else of the first of `devices`; for Hopper,
+    `-arch={arch}` becomes `sm_90a`. `{tuned}` becomes the macros of the target's `tuning`."""
 
     def with_placeholders_filled(self, fillings: Mapping[str, tuple[str, ...]]) -> "BuildRecipe":
         """The recipe with placeholders replaced; within a flag (`-arch={arch}`) by one flag."""

@@ -170,11 +170,9 @@ def explain_unsupported(
 
 def make_entry(signature: Signature, workload: Workload) -> dict[str, Scalar]:
     """A workload as a manifest entry: with shorthands, and without values that are the default."""
-    attributes = {
-        name: value
-        for name, value in workload.attributes.items()
-        if value is not None and value != signature.attributes_and_parameters[name].default_value
-    }
+    known = signature.attributes_and_parameters
+    stated = {name: value for name, value in workload.attributes.items() if value is not None}
+    attributes = {name: v for name, v in stated.items() if v != known[name].default_value}
     kind = {} if workload.values == "normal" else {"values": workload.values}
     sizes = _shorten_sizes(signature, workload.sizes)
     return {**sizes, **attributes, **kind, "dtype": workload.dtype}

@@ -21,8 +21,7 @@ EMPTY_SLACK, KERNEL_SLACK = 2.0, 1.25
 needs 0.521 to 0.524 us for an empty kernel in a graph, 0.99 us for the smallest real one."""
 LEAST_CALL_S = 2e-9  # Shortest call of a function that does nothing: ten cycles at 5 GHz.
 SPARSE_SLACK = 2.0  # A GPU's matrix units skip half of a structured sparse product.
-GPU_SLACK = 1.2
-"""For boards faster than their driver says. An H200 reaches 0.97 of its memory, 0.35 of its L2."""
+GPU_SLACK = 1.2  # For boards faster than their driver says; an H200 reaches 0.97 of its memory.
 L2_BYTES_PER_CYCLE = 64  # From L2 to a multiprocessor (NVIDIA's tuning guides, sm_70 to sm_90).
 
 RATE_COLUMN: dict[Dtype, int] = {"float16": 0, "bfloat16": 0, "float32": 1, "float64": 2}
@@ -58,9 +57,8 @@ def highest_flops_per_s(capability: str, gpu: DeviceFacts, dtype: Dtype) -> floa
 
 
 def explain_beyond_gpu_memory(seconds: float, nbytes: float, source: str, gpu: DeviceFacts) -> str:
-    """Why a GPU cannot move a call's bytes in `seconds`; empty if it can, or without its rates (0).
-    All pass through its L2 cache; what that cannot hold also comes from its memory. `source`: of
-    the number of bytes, in words."""
+    """Why a GPU cannot move the bytes (by `source`) in `seconds`; empty if it can, or without its
+    rates (0). All pass through its L2 cache; what that cannot hold also comes from its memory."""
     memory_bytes_per_s = gpu.bytes_per_s if gpu.l2_bytes else 0.0
     l2_bytes_per_s = gpu.sms * gpu.clock_hz * L2_BYTES_PER_CYCLE
     beyond_l2 = f"what its memory gives, beyond {gpu.l2_bytes / 2**20:.0f} MiB in its L2"
@@ -157,8 +155,7 @@ def find_doubts(
 def _doubts_of_sides(
     timings: Timings, against: Against, sides: Collection[str], clock_faults: Mapping[str, str]
 ) -> Iterator[NoSpeedVerdict]:
-    """Doubts about each of `sides` by itself, after those about wrong outputs of any side.
-    `clock_faults`: side to what is wrong with its clock, or empty."""
+    """Doubts about each of `sides`, after those about wrong outputs. `clock_faults`: by side."""
     for side, check in timings.wrong_outputs:
         yield check.make_verdict(side, against, f"while it was timed: {check.message}")
     probes_by_call = timings.memory_probes.items()

@@ -168,10 +168,10 @@ def counted_samples(segments: Iterable[Segment]) -> list[list[Sample]]:
 
 
 def log_time(segments: Iterable[Segment]) -> float:
-    """Log of the seconds of a side's call in one round: the lower quartile of its samples that count.
-    All else on a machine adds time, so it scatters less than the median: rounds differed by 1.7 %
-    (sd), not 3.2 %, in 603 comparisons of a build with itself or another on a busy virtual machine
-    of two cores. 324 reached a verdict by it, 176 by means of medians; none wrongly differed."""
+    """Log of the seconds of a side's call in one round: the lower quartile of its samples that
+    count. All else on a machine adds time, so it scatters less than the median: rounds differed by
+    1.7 % (sd), not 3.2 %, in 603 comparisons of a build with itself or another on a busy virtual
+    machine of two cores. 324 reached a verdict by it, 176 by means of medians; none falsely."""
     seconds = [sample.seconds for samples in counted_samples(segments) for sample in samples]
     if len(seconds) < 2:  # A slow call has one; `quantiles` wants two.
         return math.log(seconds[0])

@@ -53,8 +53,7 @@ class Untimed(WorkFailed):
 
 @contextmanager
 def blame_side(side: str, activity: str) -> Iterator[None]:
-    """Turn the loss of a worker, or its refusal, into an error that names the side. `activity`:
-    what the side was doing: the name of a workload, or `loading`."""
+    """Turn a worker's loss or refusal into an error that names side and workload (or `loading`)."""
     try:
         yield
     except (WorkerLost, Refused) as error:
@@ -325,8 +324,7 @@ class Schedule:
         """Rounds timed even if time is over; seconds of the last round, or of two in one set."""
 
     def _is_round_required(self) -> bool:
-        """Whether another round is timed even if time is over: fewer than required were timed, or,
-        where rounds share processes, fewer than an interval needs."""
+        """Whether another round is timed even if time is over: as requested, or for an interval."""
         lacks_rounds = self.rounds_per_set > 1 and self.timings.rounds < MIN_VALUES
         is_within_grace = self._elapsed_s < GRACE_FACTOR * self.limits.limit_s
         return (lacks_rounds and is_within_grace) or self.timings.rounds < self.least_rounds

@@ -24,8 +24,7 @@ from loop.workers.messages import StageCall
 from loop.workers.program import Orders
 
 SEGMENT_S, GPU_SEGMENT_S = 4e-3, 1.5e-3
-"""Length of a segment. More rounds help more than longer segments: on a CPU 10 ms would narrow an
-interval by a tenth, and make a round 1.4 times as long."""
+"""Length of a segment. On a CPU, 10 ms narrow intervals by a tenth, and take 1.4 times as long."""
 GPU_SAMPLE_S, GPU_PROBED_S = 0.5e-3, 0.1e-3
 """Length of a GPU sample (events count in half microseconds); of one that tests for caching."""
 GRAPH_CALLS, MOST_REPLAYS = (200, 100, 50, 20, 10, 5, 2), 10  # Most replays of a graph in a sample.
@@ -371,8 +370,7 @@ class TimedCall:
         return self._call_s
 
     def _calls_in_sample(self, call_s: float, gpu_span_s: float = GPU_SAMPLE_S) -> int:
-        """Calls in a sample, if one takes `call_s` seconds: as many as the clock needs. Sets the
-        replays of a graph, too."""
+        """Calls in a sample, if one takes `call_s`: as many as the clock needs; sets replays."""
         most_calls = len(self.arena.output_offsets)
         # Updated inputs need a rewrite.
         if self.returns_same_buffer or self.call.updated_inputs:
