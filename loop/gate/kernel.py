@@ -396,8 +396,7 @@ def find_blind_spots(bench: Bench, workloads: Sequence[Workload]) -> Waiting[Wea
     """Mistakes that the values drawn so far cannot show. An input (or attribute) is not read if the
     reference's output stays the same on each workload where the judge changes it: MOST_PROBED at
     most, the largest of each kind, unlike kinds first: effects may need large sizes."""
-    took_s = bench.reference_s
-    quick = [w for w in workloads if took_s.get(w.name, QUICK_S) < QUICK_S]
+    quick = [w for w in workloads if bench.reference_s.get(w.name, QUICK_S) < QUICK_S]
     largest_by_kind: dict[tuple[str, ...], Workload] = {}
     for workload in sorted(quick, key=lambda workload: -sum(workload.sizes.values())):
         if 0 not in workload.sizes.values():
@@ -531,8 +530,7 @@ def known_good_build(context: Context, name: str, current: Build) -> Waiting[Bui
     return rebuilt
 
 
-VERBS = {"refused": "refuses a call", "crashed": "crashes", "hung": "hangs"}
-"""Status of the first failed check to the verb of the message; any other status: "is incorrect"."""
+VERBS = {"refused": "refuses a call", "crashed": "crashes", "hung": "hangs"}  # Else: is incorrect.
 
 
 def conclude_verification(

@@ -28,7 +28,6 @@ class NumpyOutput(Output):
     actions = ("environment.numpy",)
 
     version: str = ""
-    """Version of NumPy; empty when it cannot be imported."""
     shares_memory: bool = False
     """Whether torch and NumPy can share a buffer, so that their binary interfaces agree."""
 

@@ -23,8 +23,7 @@ from loop.workers.program import WorkerLost
 
 MOST_CALLS = 64  # Largest number of calls that the judge may ask for to check one property.
 MOST_WORK = 4e9
-"""Most operations of a workload; the smallest one of each type is tried in any case.
-A property takes several calls: 7 of up to 137e9 operations hit the 80 s limit (H100, 16 cores)."""
+"""Of a workload, if not a type's smallest. 7 calls of up to 137e9 took 80 s (H100, 16 cores)."""
 
 
 def properties(context: Context, arguments: ResultLifetime) -> RunningAction[PropertiesOutput]:

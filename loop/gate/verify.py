@@ -24,8 +24,7 @@ from loop.workers.messages import CallRange, Compute, Computed
 from loop.workers.program import FORGED, Unjudged, WorkerLost
 
 LAYOUTS: tuple[Layout, ...] = ("contiguous", "strided", "misaligned", "transposed", "broadcast")
-FIRST_CALLS = 2
-"""Workloads checked again as first calls of fresh processes. A GPU gets 1: CUDA starts slowly."""
+FIRST_CALLS = 2  # Checked again as first calls of fresh processes; on a GPU, slow to start, 1.
 CALL_LIMIT_S = 20.0
 """Smallest time limit of a call, in seconds. A slow reference raises the limit (`call_limit_s`)."""
 LONGEST_S = 900.0  # Largest time limit of a call, in seconds.
@@ -35,12 +34,10 @@ SLOW_FIRST_CALL_S = 5.0  # Seconds from which a first call includes a setup that
 LARGE_WORK = 1e6  # Operations from which a workload's time depends on its work.
 MAX_HUNG = 2  # Hung checks after which a side's others are skipped: each could hang as long.
 AHEAD = 2
-"""Worker processes that start while another one calls. More would wait for each other in the GPU's
-driver, which makes one context at a time, also for processes on different GPUs."""
+"""Processes that start while another one calls; more would wait for the GPU's driver."""
 LARGE_BYTES = 64 << 20  # Bytes of inputs and outputs above which no file or reference is kept.
 COPIES_HELD, MEMORY_SHARE = 4, 0.25
-"""Copies of inputs and outputs that one process may hold; share of free memory for all processes.
-Above that share no process is kept. To start one again costs a third of a second on a GPU."""
+"""Copies of tensors that a process may hold; share of free memory above which none is kept."""
 MOST_ROUNDING_ERRORS = 32.0
 """If the references of two seeds differ by more rounding errors, one output cannot be right for
 both: a right kernel may be off by 16 of them on either side."""

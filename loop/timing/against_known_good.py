@@ -37,7 +37,6 @@ class CompareOutput(Output):
     actions = ("kernel.compare", "change.paired")
 
     measurements: tuple[Measurement, ...] = ()
-    """One for each variant, workload and comparison."""
     null_controls: tuple[NullControl, ...] = ()
     """Each variant against itself: a difference here is noise."""
     positive_controls: tuple[PositiveControl, ...] = ()

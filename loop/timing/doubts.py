@@ -23,7 +23,6 @@ LEAST_CALL_S = 2e-9  # Shortest call of a function that does nothing: ten cycles
 SPARSE_SLACK = 2.0  # A GPU's matrix units skip half of a structured sparse product.
 GPU_SLACK = 1.2  # For boards faster than their driver says; an H200 reaches 0.97 of its memory.
 L2_BYTES_PER_CYCLE = 64  # From L2 to a multiprocessor (NVIDIA's tuning guides, sm_70 to sm_90).
-
 RATE_COLUMN: dict[Dtype, int] = {"float16": 0, "bfloat16": 0, "float32": 1, "float64": 2}
 """Element type to its column in `OPERATIONS_PER_CYCLE`."""
 OPERATIONS_PER_CYCLE: dict[str, tuple[int, int, int]] = {
