@@ -25,8 +25,7 @@ from loop.workers.judge_messages import CheckEnvironment
 
 EXAMINE_LIMIT_S = 120.0
 ANSWER_LIMIT_S = 1.0  # Longest wait in seconds for a metadata server; the watch goes on.
-TOOLKIT_ROOT = "/usr/local"
-"""Where NVIDIA's installer puts toolkits; a distribution's package puts nvcc on the PATH."""
+TOOLKIT_ROOT = "/usr/local"  # Where NVIDIA's installer puts toolkits; packages put nvcc on PATH.
 
 
 class Requirement(Model):

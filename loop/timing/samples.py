@@ -41,7 +41,7 @@ LEAST_CORE_SHARE = 0.1  # Smallest share of core time that a side needs for its 
 WARN_SHARE = 0.1  # Share of disturbed samples above which a warning is given.
 MOST_CLOCK_DIFFERENCE = 0.01  # Share by which the median SM clocks of the two sides may differ.
 PROCESS_SD, PROCESS_PRIOR_SETS = 0.006, 3
-"""Expected standard deviation of a ratio between sets of processes on a GPU, and its weight in sets.
+"""Expected standard deviation of a ratio between sets of processes on a GPU; its weight in sets.
 On H200s, identical binaries differed by 0.30 % (rms), 1.1 % at most: 216 sets, five sessions."""
 COPY_SLACK, COPY_SLACK_S = 1.25, 1e-6
 """Returning a result may take this many times the baseline's, plus this; the rest is work."""
