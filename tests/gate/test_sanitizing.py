@@ -62,9 +62,8 @@ def sanitized(
     **fields: Any,
 ) -> SanitizeOutput:
     """The output of `kernel.sanitize` on these variants."""
-    context = make_context(
-        bench, *variants, finished=finished, **{"checks": ("edges",), "budget_s": 60.0, **fields}
-    )
+    fields = {"checks": ("edges",), "budget_s": 60.0, **fields}
+    context = make_context(bench, *variants, finished=finished, **fields)
     arguments = SanitizeTerms.model_validate(terms or {})
     output = run_to_end(ACTIONS["kernel.sanitize"].run(context, arguments)).output
     assert isinstance(output, SanitizeOutput)
@@ -109,9 +108,8 @@ def test_without_the_tool_nothing_is_claimed(bench: Bench, monkeypatch: pytest.M
     assert (True, ()) == (output.ok, output.clean)
     assert "there is no compute-sanitizer on the PATH" in output.message
     (missing,) = output.not_exercised
-    assert missing.startswith(
-        "memcheck, racecheck, synccheck and initcheck of right, strides: there is no compute-"
-    )
+    tools = "memcheck, racecheck, synccheck and initcheck"
+    assert missing.startswith(f"{tools} of right, strides: there is no compute-")
     assert "put its folder on the PATH" in missing
 
 
@@ -124,9 +122,8 @@ def test_a_variant_that_was_found_wrong_is_left_out(bench: Bench, program: FakeT
     wrong = make_finished("verify", output=checks.model_copy(update={"variants": (side,)}))
     output = sanitized(bench, "right", "strides", finished=[wrong])
     assert (("strides",), ("sanitizers on right: it was not found right",)) == (output.clean, output.not_exercised)
-    assert ("right", "strides") == sanitized(
-        bench, "right", "strides", finished=[wrong], terms={"wrong": True}
-    ).clean
+    output = sanitized(bench, "right", "strides", finished=[wrong], terms={"wrong": True})
+    assert ("right", "strides") == output.clean
     edited = side.model_copy(update={"build_id": "another build"})
     stale = make_finished("verify", output=checks.model_copy(update={"variants": (edited,)}))
     assert ("right",) == sanitized(bench, "right", finished=[stale]).clean

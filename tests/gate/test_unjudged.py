@@ -64,6 +64,25 @@ def test_the_other_workloads_are_judged(bench: Bench, overflowing: set[str]) -> 
     assert "right on 2, not judged on 1" == right.tally
 
 
+def test_whichever_workload_is_unjudged_one_other_is_computed_twice(
+    bench: Bench, overflowing: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first workload that can be judged shows whether the reference repeats itself."""
+    twice, expect = list[str](), Bench.prepare_answer
+
+    def expected(self_bench: Bench, workload: Workload, **options: Any) -> Generator[Tick, None, None]:
+        yield from expect(self_bench, workload, **options)
+        twice.extend([workload.name] if options.get("checks_determinism") else [])
+
+    monkeypatch.setattr(Bench, "prepare_answer", expected)
+    for workload in expand_sets(bench.target, ["some"], "float32", 0):
+        overflowing.clear()
+        twice.clear()
+        overflowing.add(workload.name)
+        verified(bench, "right")
+        assert (1, {*twice} - overflowing) == (len(twice), {*twice})
+
+
 def test_where_nothing_can_be_judged_the_step_fails(bench: Bench, overflowing: set[str]) -> None:
     overflowing |= {workload.name for workload in expand_sets(bench.target, ["some"], "float32", 0)}
     with pytest.raises(Unjudged) as raised:
@@ -87,9 +106,8 @@ def test_what_a_wrong_kernel_could_do_is_a_sentence_each(bench: Bench, tmp_path:
     assert "input w is never negative: a kernel that is wrong below zero would pass" == texts[1]
     assert "input ids is within 16 bits: a kernel that keeps 16 bits of it would pass" == texts[2]
     assert "output z is the same whatever the inputs are: a kernel that returns a constant would pass" == texts[3]
-    assert (
-        "attribute mode changes no output on the workloads tried: a kernel that ignores it would pass" == texts[4]
-    )
+    fact = "attribute mode changes no output on the workloads tried"
+    assert f"{fact}: a kernel that ignores it would pass" == texts[4]
     assert "every workload has eps=1e-06: a kernel that ignores it would pass" == texts[5]
     untried = "no workload has 0 of N, D, or more than 65,535 of N, D, or 2^31 elements in a tensor"
     assert f"{untried}: a kernel that is wrong there would pass" == texts[-1]
@@ -103,13 +121,11 @@ def test_what_a_wrong_kernel_could_do_is_a_sentence_each(bench: Bench, tmp_path:
 def test_an_attribute_without_effect_on_small_sizes_alone_is_no_blind_spot(tmp_path: Path) -> None:
     """It counts as ignored only if the largest workload does not show its effect."""
     for last, ignored in ((8, False), (2, True)):
-        folder = write_own(
-            tmp_path / str(last), "rmsnorm", workloads={"quick": [{"N": [3, 4, 5], "D": [2, last]}]}
-        )
+        sets = {"quick": [{"N": [3, 4, 5], "D": [2, last]}]}
+        folder = write_own(tmp_path / str(last), "rmsnorm", workloads=sets)
         formula = "x + eps * (torch.arange(x.shape[-1], dtype=x.dtype) // 2) * weight"
-        (folder / "functions.py").write_text(
-            f"import torch\n\n\ndef rmsnorm(x, weight, *, eps):\n    return {formula}\n"
-        )
+        code = f"import torch\n\n\ndef rmsnorm(x, weight, *, eps):\n    return {formula}\n"
+        (folder / "functions.py").write_text(code)
         target = read_file(folder / "target.yaml", Target).value
         chosen = expand_sets(target, ["quick"], "float32", 0)
         with open_bench(folder, target, tmp_path) as bench:

@@ -73,10 +73,8 @@ def made_up(factors: dict[str, float], change: Callable[[Timings], None] = lambd
                 for side in sides:
                     factor = factors.get(side.name, 1 + side.slowdown_share)
                     seconds = tuple(1e-5 * factor * (1 + draw.gauss(0, 0.002)) for _ in range(3))
-                    segment = Segment(
-                        side=side.name, workload=workload.name, round=number, calls=1, seconds=seconds
-                    )
-                    timings.segments.append(segment)
+                    place: dict[str, Any] = {"side": side.name, "workload": workload.name, "round": number}
+                    timings.segments.append(Segment(**place, calls=1, seconds=seconds))
         yield Tick("measuring")
         change(timings)
         pending(timings)
@@ -93,9 +91,8 @@ def compared(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Com
         monkeypatch.setattr(schedule, "measure", timings or made_up({}))
         builds = make_builds(bench, *variants)
         ids = {name: builds[name].build_id if name in builds else None for name in variants}
-        checks = tuple(
-            VariantChecks(variant=name, build_id=ids[name], checks=(make_check(),)) for name in variants
-        )
+        fields = [{"variant": name, "build_id": ids[name], "checks": (make_check(),)} for name in variants]
+        checks = tuple(map(VariantChecks.model_validate, fields))
         output = VerifyOutput(ok=True, message="verified", variants=checks, right=variants)
         good = {"right": KnownGood(session="before", build_id=known.build_id, commit=None)} if known else {}
         context = make_context(bench, *variants, finished=[make_finished(output=output)], known_good=good)
@@ -236,9 +233,8 @@ def test_what_was_edited_since_is_not_compared(bench: Bench) -> None:
     """The build that would be timed is not the one that was checked."""
     checks = VariantChecks(variant="right", build_id="0" * 32, checks=(make_check(),))
     output = VerifyOutput(ok=True, message="verified", variants=(checks,), right=("right",))
-    result = run_to_end(
-        compare(make_context(bench, "right", finished=[make_finished(output=output)]), CompareTerms())
-    )
+    context = make_context(bench, "right", finished=[make_finished(output=output)])
+    result = run_to_end(compare(context, CompareTerms()))
     assert "nothing to compare: right was edited after it was verified" == result.output.message
     assert "run the session again" == result.output.hint
 
@@ -251,9 +247,8 @@ OLD = replace(CANDIDATE, name="new known good", build_id="def")
 def make_contest() -> Contest:
     """Against itself and its known good on two workloads, and slowed by a twentieth on one of them."""
     both = [ONE, TWO]
-    return Contest(
-        CANDIDATE, [null_rival(CANDIDATE, both), slowed_rival(CANDIDATE, 0.05, [TWO]), Rival(OLD, both)]
-    )
+    rivals = [null_rival(CANDIDATE, both), slowed_rival(CANDIDATE, 0.05, [TWO]), Rival(OLD, both)]
+    return Contest(CANDIDATE, rivals)
 
 
 def make_timings(

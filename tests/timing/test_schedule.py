@@ -26,7 +26,7 @@ from loop.timing.doubts import explain_cached_results
 from loop.timing.readiness import hold_device
 from loop.timing.samples import Limits, Pending, Timings
 from loop.timing.schedule import batches, measure
-from loop.timing.timed_call import InputWindows, plan_replays
+from loop.timing.timed_call import InputWindows, launch_allowance_s, plan_replays
 from loop.workers.bench import Bench, Side
 from tests.targets import make_sides
 
@@ -117,10 +117,9 @@ def test_a_kernel_that_remembers_values_shows_it(bench: Bench) -> None:
     """Each process is probed: the call on the same values again is much quicker than on values it has not seen."""
     timings = time_sides(bench, make_sides(bench, "right", "by_value"), [big(bench)], rounds=3)
     assert "" == explain_cached_results(timings.memory_probes["right", "big float32"])
-    assert 3 == len(timings.memory_probes["by_value", "big float32"])
-    assert explain_cached_results(timings.memory_probes["by_value", "big float32"]).startswith(
-        "it remembers results: "
-    )
+    probes = timings.memory_probes["by_value", "big float32"]
+    assert 3 == len(probes)
+    assert explain_cached_results(probes).startswith("it remembers results: ")
     assert [] == timings.wrong_outputs, "its outputs are right all the same"
 
 
@@ -258,6 +257,13 @@ def test_a_graph_holds_the_calls_of_a_sample(once: float, most: int, expected: t
     assert expected == plan_replays(once, 0.5e-3, most)
 
 
+def test_a_launch_is_allowed_for_each_graph_and_for_nodes_that_had_time_to_run() -> None:
+    """A worker that claims more nodes than the device had microseconds for gets no more for them."""
+    assert 0.0 == launch_allowance_s(7, 0, 1e-3)
+    assert pytest.approx(2 * 5e-6 + 2 * 100 * 2e-6) == launch_allowance_s(100, 2, 1e-3)
+    assert pytest.approx(5e-6 + 30 * 2e-6) == launch_allowance_s(10**6, 1, 30e-6)
+
+
 def test_a_kernel_that_writes_to_its_inputs_while_it_is_timed_is_found(bench: Bench) -> None:
     """The input is named, as in verification."""
     timings = time_sides(bench, make_sides(bench, "greedy"), workloads(bench)[:1])
@@ -304,9 +310,8 @@ def test_a_session_waits_for_another_one_with_another_cache(tmp_path: Path) -> N
     """It names the process, continues when that process is killed, and says that it waited."""
     folder = shared_locks()
     assert folder is not None
-    holder = subprocess.Popen(
-        [sys.executable, "-c", HOLDS, str(folder / "cpu")], stdout=subprocess.PIPE, text=True
-    )
+    command = [sys.executable, "-c", HOLDS, str(folder / "cpu")]
+    holder = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert holder.stdout is not None
     assert "held\n" == holder.stdout.readline()
     with ExitStack() as stack:
