@@ -106,9 +106,8 @@ COMMIT = "0123456789abcdef"  # That of the maker's head.
 def verified(right: bool = True, **builds: str) -> Event:
     """The end of a verification of these variants with these builds."""
     checks = (make_check(right=right),)
-    sides = tuple(
-        VariantChecks(variant=name, build_id=build_id or None, checks=checks) for name, build_id in builds.items()
-    )
+    rows = builds.items()
+    sides = tuple(VariantChecks(variant=name, build_id=build or None, checks=checks) for name, build in rows)
     return make_finished(output=VerifyOutput(ok=right, message="verified", variants=sides, right=tuple(builds)))
 
 

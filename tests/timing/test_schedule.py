@@ -278,9 +278,8 @@ def make_grid(known_draw: int) -> InputWindows:
     x = TensorFile("x", "", (5, 3), "float32", 4 * STEP["x"] - 15, known_draw * STEP["x"])
     ids = TensorFile("ids", "", (7,), "int64", 4 * STEP["ids"] - 7, known_draw * STEP["ids"])
     output = TensorFile("output", "", (5,), "float32")
-    return InputWindows(
-        Call("w", "float32", (x, ids), output, {}, (), structure="s", input_sets=4), "cpu", random.Random(3)
-    )
+    call = Call("w", "float32", (x, ids), output, {}, (), structure="s", input_sets=4)
+    return InputWindows(call, "cpu", random.Random(3))
 
 
 def test_all_inputs_of_a_call_are_of_the_same_draw() -> None:
