@@ -334,8 +334,8 @@ def _output(
         message += f"; also {listed_words(names[1:])}" if names[1:] else ""
         words = ["verify", first.variant, "--sanitize", "--device", "cuda"]
         tried = workloads_by_variant[first.variant]
-        for workload in [w for w in tried if w.name == first.workload] or tried:
-            entry = make_entry(context.bench.target.signature, workload)
+        for blamed in [w for w in tried if w.name == first.workload] or tried:
+            entry = make_entry(context.bench.target.signature, blamed)
             words += ["--workloads", format_entry(entry)]
         hint = f"again: {context.command('kernels', *words, '--seed', str(context.task.seed))}"
         if first.first_error and not first.first_error.places:

@@ -553,6 +553,10 @@ class Target(Model):
         for tuning in self.tuning.values():
             for field, value in (tuning.best_on(device) or {}).items():
                 flags.append(f"-D{tuning.macro}_{field.upper()}={literal_text(value)}")
+        return tuple(flags)
+
+    def variants_on(self, device: Device) -> tuple[str, ...]:
+        """Names of the variants that run on a device, in the manifest's order."""
         variants = self.variants.items()
         return tuple(name for name, variant in variants if variant.device in (device, "any"))
 

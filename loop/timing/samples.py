@@ -272,7 +272,7 @@ def find_gpu_slowdown(
         return slowed, f"the {slowed} was throttled ({reasons_text}), the {other} was not"
     if not all(clocks_mhz):
         return None
-    reference_mhz, candidate_mhz = map(statistics.median, clocks_mhz)
+    reference_mhz, candidate_mhz = [median(side_mhz) for side_mhz in clocks_mhz]
     difference = abs(reference_mhz - candidate_mhz) / max(reference_mhz, candidate_mhz, 1.0)
     if difference <= MOST_CLOCK_DIFFERENCE:
         return None

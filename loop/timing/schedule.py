@@ -132,10 +132,10 @@ class ProcessSet:
                 self.calls[name] = TimedCall(call, side, device, orders, floors.order_s)
                 self.calls[name].begin_staging()
             for name in group:
-                call, start_time = self.calls[name], time.monotonic()
+                timed_call, start_time = self.calls[name], time.monotonic()
                 with self._running_alone(name, workload):
                     # Only this call may compile.
-                    yield from call.finish_staging(LONGEST_S, is_alone=is_cpu)
+                    yield from timed_call.finish_staging(LONGEST_S, is_alone=is_cpu)
                 if name not in self.started_sides:
                     self.started_sides.add(name)
                     self.bench.first_calls_s += time.monotonic() - start_time
