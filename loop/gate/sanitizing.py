@@ -229,9 +229,8 @@ def sanitize(context: Context, arguments: SanitizeTerms) -> RunningAction[Saniti
         else:
             workloads_by_variant[name] = small_workloads
     build_ids = [f"{name} {sides[name].build_id}" for name in workloads_by_variant]
-    settings = (version(), str(arguments.wrong))
-    name = "kernel.sanitize"
-    inputs_digest = steps_context.dependency_hash(context, name, *settings, *build_ids)
+    settings = ("kernel.sanitize", version(), str(arguments.wrong))
+    inputs_digest = steps_context.dependency_hash(context, *settings, *build_ids)
     stored_output = steps_context.reuse_result(context, SanitizeOutput, inputs_digest, arguments)
     if stored_output is not None and not failures:  # An earlier session ran the same.
         return Result(stored_output)

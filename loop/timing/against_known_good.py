@@ -195,10 +195,9 @@ class Contest:
         rival = self.controls[1]  # The first is the null control.
         workload, decision = rival.workloads[0], self.decisions(timings, rival)[0]
         fields: dict[str, object] = {"verdict": decision.verdict, "reason": decision.reason}
-        fields |= {"workload": workload.name, "e_value": decision.e_value}
-        fields |= {"blocks": len(decision.log_ratios), "variant": self.candidate.name}
-        fields |= {"slowdown": rival.side.slowdown_share}
-        return PositiveControl.model_validate(fields)
+        fields |= {"workload": workload.name, "slowdown": rival.side.slowdown_share}
+        fields |= {"e_value": decision.e_value, "blocks": len(decision.log_ratios)}
+        return PositiveControl.model_validate({**fields, "variant": self.candidate.name})
 
 
 class CompareTerms(Model):
@@ -341,7 +340,7 @@ def _time_contests(
     limits = Limits(most_rounds, limit_s + arguments.more_s, context.task.seed, least_rounds)
     essential = [contest for contest in contests if contest is contests[0] or contest.rivals]
     sides = [side for contest in contests for side in contest.sides]
-    timed = {workload.name: workload for contest in contests for workload in contest.workloads}
+    timed = [*{w.name: w for contest in contests for w in contest.workloads}.values()]
     with ExitStack() as stack:
         lock_warning = yield from hold_device(bench, stack)
         start_time = monotonic()
@@ -358,8 +357,7 @@ def _time_contests(
                     side_names.setdefault(workload, []).extend(names)
             return side_names
 
-        chosen = [*timed.values()]
-        timings = yield from schedule.measure(bench, sides, chosen, limits, pending_sides)
+        timings = yield from schedule.measure(bench, sides, timed, limits, pending_sides)
     return timings, disturbance_warnings(bench, lock_warning, timings)
 
 

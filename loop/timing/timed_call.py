@@ -27,7 +27,7 @@ SEGMENT_S, GPU_SEGMENT_S = 4e-3, 1.5e-3
 """Length of a segment. On a CPU, 10 ms narrow intervals by a tenth, and take 1.4 times as long."""
 GPU_SAMPLE_S, GPU_PROBED_S = 0.5e-3, 0.1e-3
 """Length of a GPU sample (events count in half microseconds); of one that tests for caching."""
-GRAPH_CALLS, MOST_REPLAYS = (200, 100, 50, 20, 10, 5, 2), 10  # Most replays of a graph in a sample.
+GRAPH_CALLS, MOST_REPLAYS = (200, 100, 50, 20, 10, 5, 2), 10  # Calls in a graph; most replays.
 LAUNCH_S, NODE_LAUNCH_S = 5e-6, 2e-6
 """Seconds to launch a graph, and at most for each of its nodes: kernels, copies and fills (on an
 H200: 1.1 us). Without this allowance, clocks of calls of 3 us seemed changed."""
