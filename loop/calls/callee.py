@@ -1,7 +1,7 @@
 """Loads and calls a user's Python function or class, with any structure of arguments and results.
 
-A structure (tuples, dicts, modules) is split into its tensors and its skeleton: the structure, pickled,
-with a number in place of each tensor. A worker rebuilds it around its own tensors.
+A structure (tuples, dicts, modules) is split into its tensors and its skeleton: the structure,
+pickled, with a number in place of each tensor. A worker rebuilds it around its own tensors.
 """
 
 import base64
@@ -65,7 +65,7 @@ def import_module(name: str) -> ModuleType:
 
 def import_file(path: str) -> ModuleType:
     """Import a file as a module named by its full path; it may import its neighbours. A relative
-    path is searched on sys.path, where the target's folders come first. Raises FileNotFoundError."""
+    path is searched on sys.path, the target's folders first. Raises FileNotFoundError."""
     candidates = [os.path.join(folder, path) for folder in sys.path]  # Of an absolute path: itself.
     full_path = os.path.abspath(next(filter(os.path.isfile, candidates), path))
     if full_path in sys.modules:
@@ -90,7 +90,8 @@ def read_tensor(tensor: TensorFile, path: str = "") -> Tensor:
     with open(path or tensor.path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
         data = torch.empty(tensor.nbytes, dtype=torch.uint8)
-        if size != tensor.nbytes or file.readinto(memoryview(data.numpy())) != tensor.nbytes:  # type: ignore[arg-type]
+        buffer: Any = memoryview(data.numpy())  # type: ignore[arg-type]
+        if size != tensor.nbytes or file.readinto(buffer) != tensor.nbytes:
             raise Refused(f"wrong shape: expected {tensor.nbytes} bytes, got {size}")
     return data.view(TORCH_DTYPES[tensor.dtype]).reshape(tensor.shape)
 
@@ -103,8 +104,8 @@ def seed_all(seed: int) -> None:
 
 
 def make_instance(cls: Any, arguments: Any, seed: int) -> Any:
-    """Make an instance of a class; if it is a torch module, without gradients. `arguments`: function
-    that returns the constructor's arguments (a sequence, or a dict by name); None: there are none.
+    """Make an instance of a class; if it is a torch module, without gradients. `arguments`:
+    function that returns the constructor's arguments (a sequence, or a dict by name); None: none.
     Both run right after seeding, so that all workers get the same weights."""
     seed_all(seed)
     values = arguments() if arguments else ()
@@ -145,7 +146,7 @@ class SplitStructure:
 
     skeleton: bytes  # The structure, pickled, with numbers in place of tensors.
     names: tuple[str, ...]
-    """Path of each tensor in the structure, such as `weights.bias`; `tensor 3` within an unknown object."""
+    """Path of each tensor, such as `weights.bias`; `tensor 3` within an unknown object."""
     tensors: tuple[Tensor, ...]
 
 
@@ -192,12 +193,9 @@ def split_structure(structure: Any) -> SplitStructure:
     try:
         pickler.dump(structure)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
-        raise Refused(
-            f"cannot pass {type(structure).__name__} to another process: {error}"
-        ) from error
-    names = [
-        name_by_id.get(identity, f"tensor {n}") for identity, (n, _) in pickler.tensors.items()
-    ]
+        kind = type(structure).__name__
+        raise Refused(f"cannot pass {kind} to another process: {error}") from error
+    names = [name_by_id.get(key, f"tensor {n}") for key, (n, _) in pickler.tensors.items()]
     tensors = [tensor.detach() for _, tensor in pickler.tensors.values()]
     return SplitStructure(file.getvalue(), tuple(names), tuple(tensors))
 
@@ -229,14 +227,13 @@ def _named_values(structure: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def outputs_by_path(result: Any) -> dict[str, Any]:
-    """Map paths to the outputs in a function's result. A number becomes a tensor without dimensions.
-    Any other object stays as it is: it may be a tensor subclass that computes later."""
+    """Map paths to the outputs in a function's result. A number becomes a tensor without
+    dimensions. Any other object stays: it may be a tensor subclass that computes later."""
     outputs = dict(_named_values(result))
     for path, value in outputs.items():
         if isinstance(value, bool | int | float):
-            outputs[path] = torch.tensor(
-                value, dtype=torch.float64 if isinstance(value, float) else None
-            )
+            dtype = torch.float64 if isinstance(value, float) else None
+            outputs[path] = torch.tensor(value, dtype=dtype)
     return outputs
 
 
@@ -253,14 +250,12 @@ class Callee:
         *,
         watches_state: bool = True,
     ) -> None:
-        """`arguments`: as for `make_instance`. `watches_state`: copy the module's state, to detect changes."""
+        """`arguments`: as for `make_instance`. `watches_state`: detect changes of its state."""
+        if terms.is_class:
+            function = make_instance(function, arguments, call.seed)
         self.function, self.terms, self.call = function, terms, call
         self.skeleton = base64.b64decode(call.structure)
-        if terms.is_class:
-            self.function = make_instance(function, arguments, call.seed)
-        self.module = (
-            self.function.to(device) if isinstance(self.function, torch.nn.Module) else None
-        )
+        self.module = function.to(device) if isinstance(function, torch.nn.Module) else None
         first_state = self._read_state() if watches_state else {}
         self.first_state = {name: tensor.clone() for name, tensor in first_state.items()}
         """Copies of the module's tensors by name."""
@@ -277,41 +272,39 @@ class Callee:
 
     @property
     def changed_state(self) -> list[str]:
-        """Names of the module's tensors that changed although they must not, as in `state weight`."""
+        """Names of module tensors that changed although they must not, as in `state weight`."""
         if self.module is None or self.terms.may_change_state:
             return []
-        earlier, current = self.first_state, self._read_state()
-        changed = earlier.keys() ^ current.keys()
-        changed |= {
-            name for name in earlier.keys() - changed if not same_bits(earlier[name], current[name])
-        }
+        first, current = self.first_state, self._read_state()
+        changed = first.keys() ^ current.keys()
+        for name in first.keys() & current.keys():
+            if not same_bits(first[name], current[name]):
+                changed.add(name)
         return [f"state {name}" for name in sorted(changed)]
 
     def bind(self, tensors: Sequence[Tensor], outputs: Sequence[Tensor] = ()) -> "partial[Any]":
-        """The call without arguments: on these inputs, and on buffers for outputs that it gets passed."""
+        """The call without arguments: on these inputs, and on buffers for outputs to be passed."""
         positional: Sequence[Any] = tensors
         keywords: dict[str, Any] = {}
         if self.skeleton:
             positional, keywords = rebuild_structure(self.skeleton, tensors)
         if keywords and outputs:  # If inputs are passed by name, so are outputs.
-            keywords |= zip(
-                (output.name for output in self.call.separate_outputs), outputs, strict=True
-            )
+            names = [output.name for output in self.call.separate_outputs]
+            keywords |= zip(names, outputs, strict=True)
             outputs = ()
         return partial(self.function, *positional, *outputs, **keywords, **self.call.attributes)
 
     def checked_outputs(self, result: Any) -> list[Tensor]:
         """The output tensors in a call's result. Raises Refused unless they are as expected."""
         expected, tensors = self.call.separate_outputs, list(outputs_by_path(result).values())
-        # A single output may come in a sequence or as a number. Else the check below judges the result.
+        # A single output may come in a sequence or as a number. Else the check below judges it.
         may_convert = type(result) in (tuple, list, bool, int, float) and len(tensors) == 1
         if not self.call.several_outputs and not may_convert:
             tensors = [result]
         if len(tensors) != len(expected):
             names = ", ".join(output.name for output in expected) or "nothing"
-            raise Refused(
-                f"wrong result: expected {names}, got {len(tensors)} tensors", "wrong result"
-            )
+            message = f"wrong result: expected {names}, got {len(tensors)} tensors"
+            raise Refused(message, "wrong result")
         for output, tensor in zip(expected, tensors, strict=True):
             name = output.name if self.call.several_outputs else ""
             check_result(tensor, output.shape, TORCH_DTYPES[output.dtype], name)
@@ -319,23 +312,21 @@ class Callee:
 
 
 def check_result(result: Any, shape: tuple[int, ...], dtype: torch.dtype, name: str = "") -> None:
-    """Raise Refused unless `result` is a plain tensor of this shape and type. `name`: of the output."""
-    of = f" of {name}" if name else ""
+    """Raise Refused unless the output `name` is a plain tensor of this shape and type."""
     if type(result) is not Tensor:
-        actual = type(result).__name__
-        raise Refused(
-            f"wrong result{of}: expected a plain torch.Tensor, got {actual}", "wrong result"
-        )
-    if tuple(result.shape) != shape:
-        raise Refused(
-            f"wrong shape{of}: expected {list(shape)}, got {list(result.shape)}", "wrong result"
-        )
-    if result.dtype != dtype:
-        raise Refused(f"wrong type{of}: expected {dtype}, got {result.dtype}", "wrong result")
+        what, expected, actual = "result", "a plain torch.Tensor", type(result).__name__
+    elif tuple(result.shape) != shape:
+        what, expected, actual = "shape", str(list(shape)), str(list(result.shape))
+    elif result.dtype != dtype:
+        what, expected, actual = "type", str(dtype), str(result.dtype)
+    else:
+        return
+    of = f" of {name}" if name else ""
+    raise Refused(f"wrong {what}{of}: expected {expected}, got {actual}", "wrong result")
 
 
 def overwrite_result(result: Any) -> None:
-    """Fill returned tensors with NaN or the smallest integer, so that reuse shows. Those of bool stay."""
+    """Fill returned tensors with NaN or the smallest integer, so that reuse shows; not bools."""
     with torch.inference_mode():
         for tensor in outputs_by_path(result).values():
             if type(tensor) is not Tensor or tensor.dtype == torch.bool:

@@ -19,7 +19,7 @@ from time import perf_counter, perf_counter_ns
 from typing import Any, NamedTuple, Protocol
 
 from loop.calls.call import Call, Refused, TensorFiles, elements_spanned, gather, scatter
-from loop.calls.memory import OWN_VALUES, Guard, Memory, draw_guard, guard_zone_bytes
+from loop.calls.memory import OWN_VALUES, Allocate, Guard, Memory, draw_guard, guard_zone_bytes
 from loop.model.dtypes import is_floating
 
 STRAY_PREFIX = "stray access: "  # Prefix of a line in stderr about an out-of-bounds access.
@@ -33,8 +33,6 @@ X86_64_ERROR, WRITES = 192, 2
 LATE_S = 20e-3
 """Work that runs longer than this after the stream ended ran elsewhere. Shorter work shows in the
 output, which is read first; the host's clock cannot tell it from an interruption."""
-Allocate = Callable[[int, int, str, int], Memory]
-"""Allocates memory for a tensor. Arguments: bytes, misalignment in bytes, type, bytes of a zone."""
 Run = Callable[[], Any]
 Windows = Sequence[Sequence[int]]  # For each call, the first element of the window in each input.
 _Handler = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
@@ -57,7 +55,7 @@ def name_faults(memories: Callable[[], Sequence[Memory]]) -> Iterator[None]:
     process. A sanitizer's handler stays. `memories`: returns the memory of each tensor."""
 
     def handle_fault(number: int, info: int, context: int) -> None:
-        """`info`, `context`: addresses of C's `siginfo_t`, `ucontext_t`. Then the access repeats."""
+        """`info`, `context`: addresses of C's `siginfo_t`, `ucontext_t`. It repeats the access."""
         address, verb = ctypes.c_uint64.from_address(info + SI_ADDR).value, "reads or writes"
         if os.uname().machine == "x86_64":
             error_code = ctypes.c_uint64.from_address(context + X86_64_ERROR).value
@@ -227,7 +225,7 @@ class Prepared(ABC):
         return [*self.inputs, *self.outputs]
 
     def poison_outputs(self, guard: Guard | None = None) -> None:
-        """Fill the outputs with NaN, so that unwritten elements show, or with a guard's contents."""
+        """Fill the outputs with NaN, so that unwritten elements show; or with a guard's bytes."""
         for memory in self.outputs:
             memory.poison(guard)
 
@@ -461,4 +459,4 @@ class Loaded(Protocol):
         """Bring inputs into memory for a check; `layout` as in `call.strides_of`."""
 
     def stage(self, places: Places, slowdown: float) -> Stage:
-        """Prepare timed calls in shared memory. `slowdown`: share by which to slow them; 0: none."""
+        """Prepare timed calls in shared memory. `slowdown`: share to slow them by; 0: as fast."""

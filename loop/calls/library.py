@@ -11,17 +11,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from loop.calls.call import DTYPE_NUMBERS, Call, LibraryTerms, LoopTensor, Refused
-from loop.calls.invocation import (
-    Allocate,
-    HostStage,
-    Places,
-    Prepared,
-    Run,
-    Stage,
-    TimedCalls,
-    Windows,
-)
-from loop.calls.memory import Buffer
+from loop.calls.invocation import HostStage, Places, Prepared, Run, Stage, TimedCalls, Windows
+from loop.calls.memory import Allocate, Buffer
 
 if TYPE_CHECKING:
     from loop.calls.cuda.driver import Device
@@ -40,33 +31,28 @@ class Compiled:
         check_build_id(self.library, terms.build_id)
         for name in (terms.entry, "loop_error"):
             if not hasattr(self.library, name):
-                raise Refused(
-                    f"the library exports no `{name}`: declare it with LOOP_EXPORT from loop_kernel.h"
-                )
+                remedy = "declare it with LOOP_EXPORT from loop_kernel.h"
+                raise Refused(f"the library exports no `{name}`: {remedy}")
         tensors = ctypes.POINTER(LoopTensor)
         self.entry, self.error_message = getattr(self.library, terms.entry), self.library.loop_error
         self.entry.argtypes = [tensors, tensors, ctypes.POINTER(ctypes.c_double), ctypes.c_void_p]
         self.entry.restype = ctypes.c_int
         self.error_message.argtypes, self.error_message.restype = [ctypes.c_int], ctypes.c_char_p
 
-    def prepare(
-        self, call: Call, layout: str = "contiguous", *, has_zones: bool = True
-    ) -> "CompiledCall":
-        """As in `Loaded`. `has_zones`: False for sanitizers, which see stray accesses on a GPU if each tensor
-        is an allocation."""
+    def prepare(self, call: Call, layout: str = "contiguous", has_zones: bool = True) -> Prepared:
+        """As in `Loaded`. `has_zones`: False for sanitizers, which see stray accesses on a GPU if
+        each tensor is an allocation."""
         return CompiledCall(self.invoke, call, layout)
 
     def stage(self, places: Places, slowdown: float) -> Stage:
         return HostStage(LibraryCalls(self.invoke, places), slowdown)
 
     def invoke(self, inputs: Any, output: Any, numbers: Any, stream: int | None) -> None:
-        """Call the entry on C arrays (of LoopTensor; `numbers`: of double) and a CUDA stream (None on the
-        host). Raises Refused with the library's message if it returns an error."""
+        """Call the entry on C arrays (of LoopTensor; `numbers`: of double) and a CUDA stream (None
+        on the host). Raises Refused with the library's message if it returns an error."""
         if error := self.entry(inputs, output, numbers, stream):
             message, seed = (self.error_message(error) or b"").decode(errors="replace"), None
-            if hasattr(
-                self.library, "loop_fault_seed"
-            ):  # Emulated: seed of the last fault; 0: none.
+            if hasattr(self.library, "loop_fault_seed"):  # Of the emulator's last fault; 0: none.
                 self.library.loop_fault_seed.restype = ctypes.c_uint64
                 seed = self.library.loop_fault_seed() or None
             raise Refused(f"error {error}: {message}", "declined", f"error {error}", seed)
@@ -93,19 +79,15 @@ def bind_entry(
     layout: str = "contiguous",
     stream: int | None = None,
 ) -> "partial[None]":
-    """The C call on tensors at these addresses. Its first argument is the C array of the inputs. `invoke`:
-    `Compiled.invoke`. `stream`: CUDA stream for the entry; None on the host."""
+    """The C call on tensors at these addresses. Its first argument is the C array of the inputs.
+    `invoke`: `Compiled.invoke`. `stream`: CUDA stream for the entry; None on the host."""
     sides = (call.inputs, inputs, layout), (call.separate_outputs, outputs, "contiguous")
-    c_arrays: list[
-        Any
-    ] = []  # One of inputs and one of outputs; of one empty element if there are none.
+    c_arrays: list[Any] = []  # Of inputs, and of outputs; of one empty element if there are none.
     for tensors, addresses, side_layout in sides:
         structs = []
         for tensor, address in zip(tensors, addresses, strict=True):
-            dtype, rank = DTYPE_NUMBERS[tensor.dtype], len(tensor.shape)
-            structs.append(
-                LoopTensor(address, dtype, rank, tensor.shape, tensor.strides(side_layout))
-            )
+            dtype, strides = DTYPE_NUMBERS[tensor.dtype], tensor.strides(side_layout)
+            structs.append(LoopTensor(address, dtype, len(tensor.shape), tensor.shape, strides))
         c_arrays.append((LoopTensor * max(len(structs), 1))(*structs))
     numbers = [math.nan if number is None else number for number in call.numbers]
     c_numbers = (ctypes.c_double * max(len(numbers), 1))(*numbers)
@@ -131,7 +113,7 @@ class CompiledCall(Prepared):
         self.allocate_tensors(allocate, layout, call.separate_outputs)
 
     def bind(self) -> Run:
-        """As in `Prepared`: calls the entry with the addresses of our memory. On a GPU, it waits for the work."""
+        """As in `Prepared`: calls the entry with our memory's addresses. Waits for a GPU's work."""
         inputs, outputs = [m.address for m in self.inputs], [m.address for m in self.outputs]
         if self.device is None:
             return bind_entry(self.invoke, self.call, inputs, outputs, self.layout)
@@ -159,15 +141,12 @@ class LibraryCalls(TimedCalls):
         inputs = self.places.input_addresses
         for address in self.places.output_addresses[len(self._runs) : len(windows)]:
             outputs = [address + part.offset for part in self.call.separate_outputs]
-            self._runs.append(
-                bind_entry(self.invoke, self.call, inputs, outputs, stream=self.places.stream)
-            )
-            self._inputs.append([*self._runs[-1].args[0]])
-        item_sizes = (tensor.itemsize for tensor in self.call.inputs)
-        first_windows = [*zip(inputs, item_sizes, strict=True)]
+            stream = self.places.stream
+            run = bind_entry(self.invoke, self.call, inputs, outputs, stream=stream)
+            self._runs.append(run)
+            self._inputs.append([*run.args[0]])
         for tensors, window in zip(self._inputs, windows, strict=False):
-            for tensor, (address, itemsize), first_element in zip(
-                tensors, first_windows, window, strict=False
-            ):
-                tensor.data = address + first_element * itemsize
+            for number, (tensor, first_element) in enumerate(zip(tensors, window, strict=False)):
+                first_byte = first_element * self.call.inputs[number].itemsize
+                tensor.data = inputs[number] + first_byte
         return self._runs[: len(windows)]

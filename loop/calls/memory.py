@@ -10,6 +10,7 @@ import ctypes
 import mmap
 import random
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from functools import lru_cache
 from itertools import cycle
 from typing import Any, NamedTuple
@@ -48,7 +49,7 @@ def draw_guard(kind: str) -> Guard:
 
 
 def guard_zone_bytes(shape: Sizes, strides: Sizes, dtype: str) -> int:
-    """Bytes of the zone on either side of a tensor: ROWS of its rows, in whole pages (1 or more)."""
+    """Bytes of the zone on each side of a tensor: ROWS of its rows, in one or more whole pages."""
     row_elements = (strides[-2] or shape[-1]) if len(shape) > 1 else 0
     rows_bytes = ROWS * row_elements * ITEM_SIZES[dtype]
     return -(-max(min(rows_bytes, MOST_BYTES), PAGE) // PAGE) * PAGE
@@ -193,6 +194,10 @@ class Memory(ABC):
 
     def unprotect_zones(self) -> None:
         """Make the zones accessible again. Afterwards, tensor and zones must be rewritten."""
+
+
+Allocate = Callable[[int, int, str, int], Memory]
+"""Allocates memory for a tensor. Arguments: bytes, misalignment in bytes, type, bytes of a zone."""
 
 
 class Buffer(Memory):

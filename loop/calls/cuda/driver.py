@@ -12,29 +12,27 @@ from uuid import UUID
 from loop.calls.call import POISON, Refused
 from loop.calls.memory import OWN_VALUES, Guard, Memory, draw_guard
 
-FAULTS = frozenset(
-    {214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721, 810, 911, 999}
-)
+FAULTS = frozenset({214, 220, 226, 700, 702, 709, 710, *range(714, 720), 721, 810, 911, 999})
 """CUresults after which the process cannot use the device (cuda.h: it must be relaunched)."""
 ELSEWHERE = "`compute-sanitizer` names the line"
 HINTS = {
     2: "end what else uses the GPU (nvidia-smi shows it), or take smaller workloads",
-    46: "the GPU is taken, or set to one process at a time: `nvidia-smi -c DEFAULT` lets several use it",
+    46: "the GPU is taken, or takes one process at a time: `nvidia-smi -c DEFAULT` allows several",
     **dict.fromkeys(
-        (100, 101), "see what `nvidia-smi` shows, and what CUDA_VISIBLE_DEVICES leaves of it"
+        (100, 101), "see what `nvidia-smi` shows and CUDA_VISIBLE_DEVICES leaves of it"
     ),
     200: "what was compiled is damaged: `loop clean --cache`, then the same command again",
     209: "the code is for another GPU: write -arch={arch} among the flags",
     222: "nvcc is newer than the driver, which cannot compile its PTX: compile with -arch={arch}",
     700: f"a kernel read or wrote memory that it was not given; {ELSEWHERE}",
-    701: "a block asks for more registers, threads or shared memory than the GPU has: `loop kernels resources`",
+    701: "a block exceeds the GPU's registers, threads or shared memory: `loop kernels resources`",
     710: "an assertion in a kernel failed",
     716: f"a kernel read or wrote at an address that its type is not aligned to; {ELSEWHERE}",
     719: f"a kernel crashed; {ELSEWHERE}",
     720: "a cooperative launch needs all of its blocks resident at once: launch fewer",
     802: "NVIDIA's fabric manager does not run yet: `systemctl start nvidia-fabricmanager`",
-    803: "libcuda is of another version than the kernel module: reboot after an update, or see LD_LIBRARY_PATH",
-    804: "the compatibility package of CUDA does not serve this GPU: take it out of LD_LIBRARY_PATH",
+    803: "libcuda does not fit the kernel module: reboot after an update, or see LD_LIBRARY_PATH",
+    804: "CUDA's compatibility package does not serve this GPU: take it out of LD_LIBRARY_PATH",
     900: "while a graph is captured a call may not wait for the GPU",
     999: "see `dmesg` for what the driver says, and `nvidia-smi` whether the GPU still answers",
 }  # CUresult to advice for the user.
@@ -94,15 +92,8 @@ NAME_BYTES = 256
 CHUNK_BYTES = 4 << 20  # Bytes that are read from the device at once.
 NON_BLOCKING = 1
 """CU_STREAM_NON_BLOCKING: the stream and the legacy default stream do not wait for each other."""
-CLOCK_KHZ, MULTIPROCESSORS, MEMORY_CLOCK_KHZ, BUS_BITS, L2_BYTES, MAJOR, MINOR = (
-    13,
-    16,
-    36,
-    37,
-    38,
-    75,
-    76,
-)
+CLOCK_KHZ, MULTIPROCESSORS, MEMORY_CLOCK_KHZ, BUS_BITS = 13, 16, 36, 37
+L2_BYTES, MAJOR, MINOR = 38, 75, 76
 """Values of CUdevice_attribute."""
 LIMITS = {"shared_static": 8, "threads_per_sm": 39, "shared_per_sm": 81, "registers_per_sm": 82}
 LIMITS |= {"shared_per_block": 97, "blocks_per_sm": 106}
@@ -129,9 +120,7 @@ class Driver:
         for name, argument_types in SIGNATURES.items():
             function = getattr(library, name, None) or getattr(library, OLDER.get(name, name), None)
             if function is None:
-                raise Refused(
-                    f"the NVIDIA driver is too old: it has no {name}; R525 and newer have it"
-                )
+                raise Refused(f"the NVIDIA driver is too old: no {name}; R525 and newer have it")
             function.argtypes, function.restype = argument_types, ctypes.c_int
             self._functions[name] = function
 
@@ -145,7 +134,7 @@ class Driver:
             raise Refused(f"{name}: {self.explain(code)}")
 
     def get(self, name: str, result_type: Any, *arguments: Any) -> int:
-        """Result of a function that writes it, as `result_type` of ctypes, through its first argument."""
+        """Result of a function that writes it, as ctypes' `result_type`, to its first argument."""
         result = result_type()
         self.call(name, ctypes.byref(result), *arguments)
         return int(result.value or 0)
@@ -168,9 +157,8 @@ def load_driver(library: str = LIBRARY) -> Driver:
     try:
         driver = Driver(ctypes.CDLL(library))
     except OSError as error:
-        raise NoDevice(
-            f"no NVIDIA driver here: {library} cannot be loaded ({error})", "driver"
-        ) from error
+        message = f"no NVIDIA driver here: {library} cannot be loaded ({error})"
+        raise NoDevice(message, "driver") from error
     code = driver.attempt("cuInit", 0)
     if code in (STUB_LIBRARY, NO_DEVICE_FOUND):
         message = f"no NVIDIA GPU here: cuInit says {driver.explain(code)}"
@@ -220,7 +208,7 @@ class Owned:
 
 
 class Stream(Owned):
-    """A CUDA stream: a new one that is not ordered with the legacy default stream, or that stream itself."""
+    """A CUDA stream: a new one, not ordered with the legacy default stream, or that stream."""
 
     def __init__(self, driver: Driver, *, is_default: bool = False) -> None:
         handle = 0 if is_default else driver.get("cuStreamCreate", HANDLE, NON_BLOCKING)
@@ -247,7 +235,7 @@ class Device:
         self.stream = Stream(self.driver)  # Stream on which compiled variants work.
         pinned = self.driver.get("cuMemHostAlloc", HANDLE, CHUNK_BYTES, 0)
         self._pinned = Owned(self.driver, pinned, "cuMemFreeHost")
-        """Host memory that the GPU writes to directly; to other memory the driver copies more slowly."""
+        """Host memory that the GPU writes to directly; to other memory the driver copies slowly."""
 
     @property
     def free_bytes(self) -> int:
@@ -289,8 +277,8 @@ class DeviceMemory(Memory):
         dtype: str = "float32",
         zone_bytes: int = RED_ZONE,
     ) -> None:
-        """`nbytes`: of the tensor. `shift_bytes`: misalignment. `zone_bytes`: minimum on either side; 0: no
-        zones. Raises Refused if there is not enough memory."""
+        """`nbytes`: of the tensor. `shift_bytes`: misalignment. `zone_bytes`: minimum on either
+        side; 0: no zones. Raises Refused if there is not enough memory."""
         before_bytes = zone_bytes + shift_bytes
         after_bytes = -(shift_bytes + nbytes) % ALIGNMENT + zone_bytes if zone_bytes else 0
         self.device, allocated = device, ADDRESS()
