@@ -18,9 +18,7 @@ ELSEWHERE = "`compute-sanitizer` names the line"
 HINTS = {
     2: "end what else uses the GPU (nvidia-smi shows it), or take smaller workloads",
     46: "the GPU is taken, or takes one process at a time: `nvidia-smi -c DEFAULT` allows several",
-    **dict.fromkeys(
-        (100, 101), "see what `nvidia-smi` shows and CUDA_VISIBLE_DEVICES leaves of it"
-    ),
+    **dict.fromkeys((100, 101), "see `nvidia-smi`, and what CUDA_VISIBLE_DEVICES leaves of it"),
     200: "what was compiled is damaged: `loop clean --cache`, then the same command again",
     209: "the code is for another GPU: write -arch={arch} among the flags",
     222: "nvcc is newer than the driver, which cannot compile its PTX: compile with -arch={arch}",
