@@ -102,9 +102,8 @@ class Arena:
         self.control_words = memoryview(self.memory)[:CONTROL_BYTES].cast("Q")
 
     def lay_out(self, call: Call, doubled_values: Sequence[bytes], most_calls: int) -> None:
-        """Discard what is there. Reserve memory for a call's inputs, with these values (of each
-        twice in a row), and for outputs of `most_calls` calls, or as many as the control words
-        and MAX_OUTPUTS_BYTES allow."""
+        """Discard what is there. Reserve memory for a call's inputs, with these values (each twice
+        in a row), and for outputs of as many calls as the limits allow, at most `most_calls`."""
         self.output_bytes, self.updated_inputs = call.output.nbytes, call.updated_inputs
         most_by_words = MAX_OFFSETS // max(len(call.inputs), 1)
         most_by_bytes = MAX_OUTPUTS_BYTES // max(self.output_bytes, 1)

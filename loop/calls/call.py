@@ -16,8 +16,7 @@ POISON = 0xFF  # A byte that, repeated, is NaN in every floating-point type.
 PAGE = mmap.PAGESIZE
 ROW_PADDING = 8  # Poison elements after each row of a tensor in layout `strided`.
 Value = bool | int | float | str | None
-Sizes = tuple[int, ...]
-"""A number for each axis of a tensor: its shape, or its strides in elements."""
+Sizes = tuple[int, ...]  # For each axis of a tensor its size, or its stride in elements.
 STEP_BYTES = {"cuda": 256, "cpu": 64}
 """Windows begin at multiples of this: the alignment of CUDA allocations, or a cache line."""
 BLOCK_ALIGNMENT = 256  # Alignment of outputs in a block, and minimum bytes between two of them.
@@ -110,8 +109,7 @@ class Plain:
     """Immutable record of a class's annotated fields. Dataclasses would delay a worker's start."""
 
     def __init__(self, *values: Any, **named_values: Any) -> None:
-        """Set the fields as a dataclass does. Raises TypeError for unknown ones, AttributeError for
-        missing ones."""
+        """Set the fields as a dataclass does. TypeError: unknown ones; AttributeError: missing."""
         fields = type(self).__annotations__
         field_values = {**dict(zip(fields, values, strict=False)), **named_values}
         if field_values.keys() - fields.keys() or len(values) > len(fields):
@@ -151,10 +149,8 @@ class TensorFile(Plain):
     dtype: Dtype
     extra_elements: int = 0  # Elements of the file beyond the tensor's own.
     offset: int = 0  # First element of the window whose answer the judge knows.
-    constant_axis: int = -1
-    """Axis along which all values are equal, so its stride may be 0; -1: none."""
-    updated_input: int = -1
-    """Of an output: position of the input that it is, changed in place; -1: none."""
+    constant_axis: int = -1  # Axis along which all values are equal: its stride may be 0; -1: none.
+    updated_input: int = -1  # Of an output: position of the input that it is, in place; -1: none.
 
     def strides(self, layout: str) -> Sizes:
         """Strides in elements under a layout."""
@@ -194,17 +190,14 @@ class Call(Plain):
     """Everything a variant needs to compute one output."""
 
     key: str  # Workload name and seed; identifies the call.
-    dtype: Dtype
-    """Element type of the workload: selects the tolerance; default type of the tensors."""
+    dtype: Dtype  # Type of the workload: selects the tolerance; default type of the tensors.
     inputs: TensorFiles
     output: TensorFile  # The output, or the block of bytes that holds several outputs.
     attributes: dict[str, Value]  # Name to value, for Python variants.
-    numbers: tuple[float | None, ...]
-    """Attributes in signature order, for C; None is passed as NaN."""
+    numbers: tuple[float | None, ...]  # Attributes in signature order, for C; None becomes NaN.
     several_outputs: TensorFiles = ()
     """Outputs in the block, `offset` in bytes; empty if `output` is the only output."""
-    structure: str = ""
-    """The pickled argument structure, in base64; empty: tensors are passed one by one."""
+    structure: str = ""  # The pickled argument structure, in base64; empty: separate tensors.
     input_sets: int = 1  # Input sets in the files. A window selects the same set in all inputs.
     seed: int = 0  # Seed set before each constructor, if functions are classes.
 
@@ -244,10 +237,8 @@ class FunctionTerms(Plain):
     is_class: bool = False
     arguments: str = ""  # Function that returns the constructor's arguments; empty for none.
     may_change_state: bool = False  # Whether calls may change the state of a class's instance.
-    passes_outputs: bool = False
-    """Whether the caller allocates the outputs and passes them after the inputs."""
-    folder: str = ""
-    """Folder with a copy of the variant's files, searched first for modules; empty for none."""
+    passes_outputs: bool = False  # Whether outputs are allocated by us, passed after the inputs.
+    folder: str = ""  # Copy of the variant's files, searched first for modules; empty: none.
 
 
 class CommandTerms(Plain):

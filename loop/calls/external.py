@@ -20,8 +20,7 @@ PLACEHOLDER = re.compile(r"(?<!\$)\{(\w+)\}")
 CALL_FIELDS = ("key", "dtype", "attributes", "numbers")
 """Fields of a call that its JSON description contains besides the tensors."""
 MAX_LINE_CHARS = 120  # Maximum length of a program's output line in a message.
-MAX_CLOCK_RATIO = 1.1
-"""A program's stated time may exceed our measured time by at most this factor."""
+MAX_CLOCK_RATIO = 1.1  # A program's stated time may be so many times our measured time at most.
 
 
 class External:
@@ -49,8 +48,7 @@ class ExternalCall(Prepared):
     def __init__(self, variant: External, call: Call) -> None:
         super().__init__(call)
         self.variant = variant
-        self.stated_s: float | None = None
-        """Time that the program stated for its last run; None if it stated none."""
+        self.stated_s: float | None = None  # Time that the last run stated, if any.
         self.refill(call)
 
     def refill(self, call: Call) -> None:

@@ -124,8 +124,7 @@ class DelayReader:
     """Reads the scheduler delays of a worker's threads and of the judge's own thread."""
 
     def __init__(self, worker_pid: int) -> None:
-        self._files: list[int] = []
-        """Descriptors of the threads' `schedstat`: first the judge's, then the worker's."""
+        self._files: list[int] = []  # Of each thread's `schedstat`: first the judge's.
         tasks, threads = f"/proc/{worker_pid}/task", [str(worker_pid)]
         with contextlib.suppress(OSError):  # The process has ended, or the system has no schedstat.
             threads += [name for name in os.listdir(tasks) if name != str(worker_pid)]
@@ -202,8 +201,7 @@ class Prepared(ABC):
 
     def read_output(self) -> bytes:
         """Bytes of the last output. Several form a block, each at its `offset`, zeros in between.
-        Raises Refused if one is invalid, or if other streams of a GPU still work: no timing would
-        see that."""
+        Raises Refused if one is invalid, or if other, untimed streams of a GPU still work."""
         separate = iter(self.read_separate_outputs())
         block = bytearray() if self.call.several_outputs else next(separate)
         for part in self.call.several_outputs:
@@ -234,8 +232,7 @@ class Prepared(ABC):
         return []
 
     def refill(self, call: Call) -> None:
-        """Load values of another call with equal shapes and types, at the same addresses, and new
-        guard bytes."""
+        """Load values of another call with equal shapes and types at the same addresses."""
         self.earlier_bytes = self.input_bytes if call.structure else []
         self.call, self.input_bytes = call, [tensor.read_window() for tensor in call.inputs]
         self._intact_inputs.clear()
@@ -282,8 +279,7 @@ class Prepared(ABC):
         return data if is_contiguous else gather(data, tensor.shape, strides, tensor.itemsize)
 
     def changed_inputs(self) -> list[str]:
-        """Names of changed inputs, but for those that the call updates. Intact ones are not written
-        again."""
+        """Names of changed inputs that the call may not update. Others are not written again."""
         read_only = [n for n in range(len(self.inputs)) if n not in self.call.updated_inputs]
         self._intact_inputs = {n for n in read_only if not self.inputs[n].has_changed}
         return [self.call.inputs[n].name for n in read_only if n not in self._intact_inputs]
@@ -339,8 +335,7 @@ ALIGNMENT = 256
 
 
 def place_tensors(call: Call, calls: int) -> tuple[list[int], list[int], int]:
-    """Where shared memory holds a call's tensors: first byte of each input, of each call's output;
-    bytes in all."""
+    """Where shared memory holds tensors: first byte of each input, each call's output; all bytes."""
     offsets, end = [], CONTROL_BYTES
     for size in [*(tensor.pool_nbytes for tensor in call.inputs), *[call.output.nbytes] * calls]:
         offsets.append(-(-(end + GAP_BYTES) // ALIGNMENT) * ALIGNMENT)
@@ -364,9 +359,8 @@ class Places:
         """Of each call's output, as calls see it."""
 
     def renew(self, call_count: int, rotations: Sequence[int]) -> None:
-        """Make the tensors ready for so many timed calls. `rotations`: bytes to rotate inputs on a
-        GPU. On the host, bring them into this core's caches if they fit: the judge wrote them on
-        another core."""
+        """Make the tensors ready for so many timed calls. `rotations`: bytes to rotate inputs, on a
+        GPU. On the host, fill this core's caches if all fits: the judge wrote on another core."""
         input_bytes = [part.pool_nbytes for part in self.call.inputs]
         output_bytes = self.call.output.nbytes
         if sum(input_bytes) + call_count * output_bytes > WARMED_BYTES:

@@ -40,8 +40,7 @@ class Compiled:
         self.error_message.argtypes, self.error_message.restype = [ctypes.c_int], ctypes.c_char_p
 
     def prepare(self, call: Call, layout: str = "contiguous", has_zones: bool = True) -> Prepared:
-        """As in `Loaded`. `has_zones`: False for sanitizers, which see stray accesses on a GPU if
-        each tensor is an allocation."""
+        """As in `Loaded`. `has_zones`: False on a GPU for sanitizers: then they see stray accesses."""
         return CompiledCall(self.invoke, call, layout)
 
     def stage(self, places: Places, slowdown: float) -> Stage:

@@ -25,8 +25,7 @@ denormals. A single kind can hide a read: a maximum ignores NaN, a range check i
 numbers. MIXED, for outputs before a call, combines own and largest values."""
 ROWS, MOST_BYTES = 4, 256 << 10
 """Rows of a tensor in a zone, for accesses that are off by a row; at most MOST_BYTES."""
-PERIOD = 509
-"""Elements after which a zone's contents repeat: a prime, so that no row has that length."""
+PERIOD = 509  # Elements after which a zone's contents repeat: a prime, which no row length is.
 SAMPLE = 64  # Number of elements of a tensor that are sampled for similar guard values.
 FLOAT_BITS = {"float32": (8, 23), "float16": (5, 10), "bfloat16": (8, 7), "float64": (11, 52)}
 FLOAT_BITS |= {"float8_e4m3fn": (4, 3), "float8_e5m2": (5, 2)}
@@ -96,8 +95,7 @@ class Memory(ABC):
 
     name = ""  # For messages, such as `its input x`.
     address: int
-    address_range = (0, 0)
-    """Range of host addresses around the tensor that contains no other tensor."""
+    address_range = (0, 0)  # Host addresses around the tensor, without any other tensor.
 
     def __init__(self, nbytes: int, dtype: str, before_bytes: int, after_bytes: int) -> None:
         """`nbytes`: bytes of the tensor. The others: bytes of the two zones."""
@@ -105,8 +103,7 @@ class Memory(ABC):
         self.filled_bytes = b""  # Bytes that `fill` wrote to the tensor last.
         self.zones = bytes(before_bytes), bytes(after_bytes)
         """Bytes written to the zones before and after the tensor."""
-        self._tops: tuple[int, ...] = ()
-        """Sign and exponent of sampled elements, as a number."""
+        self._tops: tuple[int, ...] = ()  # Sign and exponent of sampled elements, as a number.
         self.learn_exponents(b"")
 
     @abstractmethod
@@ -204,8 +201,7 @@ class Buffer(Memory):
     """Host memory of one tensor between two zones that can be made inaccessible. The tensor ends as
     near to the zone behind it as a 64-byte boundary allows."""
 
-    FAR_BYTES = 1 << 20
-    """Inaccessible bytes beyond each zone, so that a far access reaches no other memory."""
+    FAR_BYTES = 1 << 20  # Inaccessible beyond each zone: a far access reaches no other memory.
     ALIGNMENT = 64
 
     def __init__(
@@ -213,8 +209,7 @@ class Buffer(Memory):
     ) -> None:
         """`shift_bytes`: from a 64-byte boundary on. `zone_bytes`: of each zone, whole pages."""
         self._shift_bytes, self._zone_bytes = shift_bytes, zone_bytes
-        self._pages_bytes = -(-(nbytes + shift_bytes) // PAGE) * PAGE
-        """Bytes of the pages in which the tensor lies."""
+        self._pages_bytes = -(-(nbytes + shift_bytes) // PAGE) * PAGE  # Pages of the tensor.
         self._first_page = self.FAR_BYTES + zone_bytes
         self._zone_starts = self.FAR_BYTES, self._first_page + self._pages_bytes
         zones_end = self._zone_starts[1] + zone_bytes

@@ -5,8 +5,7 @@ import os
 import sys
 
 FOLDERS: list[str] = []  # Folders of the target in search order, at the front of sys.path.
-MAX_ERROR_CHARACTERS = 1000
-"""Longest error message in characters: an exception may print a whole tensor."""
+MAX_ERROR_CHARACTERS = 1000  # Longest error message: an exception may print a whole tensor.
 
 
 def search_folder(folder: str, *, comes_last: bool = False) -> None:

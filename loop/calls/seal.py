@@ -23,8 +23,7 @@ OS = "read write fdopen open close"
 TORCH = "frombuffer from_numpy as_tensor set_num_threads cuda.synchronize cuda.current_stream"
 TORCH += " cuda.Event cuda.Event.record cuda.Event.elapsed_time cuda.CUDAGraph.replay Tensor.cpu"
 TORCH += " Tensor.to Tensor.contiguous Tensor.view Tensor.numpy Tensor.copy_ Tensor.as_strided"
-OWN = ("loop.calls", "loop.workers", "loop.mistakes")
-"""Packages of `loop` whose code runs in a worker."""
+OWN = ("loop.calls", "loop.workers", "loop.mistakes")  # Packages whose code runs in a worker.
 
 
 def _watched_functions() -> Iterator[tuple[str, Mapping[str, Any], str]]:
@@ -54,10 +53,8 @@ class Seal:
 
     def __init__(self) -> None:
         self._functions: list[tuple[str, Mapping[str, Any], str, Any]] = []
-        """(name, namespace, key, value). For what a class of torch inherits the value is None: a
-        replacement is added to the class."""
-        self._codes = []
-        """(name, function, its compiled code): code can be replaced within the same function."""
+        """(name, namespace, key, value); None for what a class of torch inherits."""
+        self._codes = []  # (name, function, its code): code can be replaced within a function.
         for name, space, key in _watched_functions():
             function = space.get(key)
             self._functions.append((name, space, key, function))

@@ -263,8 +263,7 @@ class FunctionCalls(TimedCalls):
         for begin in places.output_offsets:
             views = [self._view(begin + part.offset, part.shape, part.dtype) for part in parts]
             self.output_views.append(views)
-        self.buffers = self.output_views
-        """For each call, the outputs to pass, unless the function returns them."""
+        self.buffers = self.output_views  # The outputs to pass to each call, if they are passed.
 
     def _view(self, offset: int, shape: Sizes, dtype: str) -> Tensor:
         """View shared memory from byte `offset` on as a tensor."""

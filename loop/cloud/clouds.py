@@ -138,11 +138,9 @@ class Watch:
     cloud: str | None = None
     """Name of the cloud that is polled; None before it is found, or if there is none."""
     notice: str = ""  # Which cloud takes the machine away, how and when; empty before a notice.
-    is_settled: bool = False
-    """True once the cloud is known and has answered, or no cloud was found."""
+    is_settled: bool = False  # True once the cloud is known and has answered, or none was found.
     failure: str = ""  # Why the latest question has no answer; empty if it has one.
-    _answered_at_s: float = field(default_factory=time.monotonic)
-    """Time of the last answer, by the monotonic clock."""
+    _answered_at_s: float = field(default_factory=time.monotonic)  # Of the last answer.
     _stop_event: threading.Event = field(default_factory=threading.Event)
 
     def start(self) -> "Watch":

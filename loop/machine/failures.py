@@ -14,8 +14,7 @@ from loop.base.documents import ADVICE
 from loop.base.errors import CannotStart, MachineFailure
 from loop.base.places import cache_folder, state_folder
 
-MIN_FREE_BYTES = 1 << 20
-"""A file system with less free space is full. A used-up quota shows only in a failed write."""
+MIN_FREE_BYTES = 1 << 20  # A file system with less is full. A quota shows only in a failed write.
 PERMISSION_ERRORS = (errno.EROFS, errno.EACCES, errno.EPERM)
 """Errors that are machine failures only in folders of `loop` itself."""
 FOLDER_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, *PERMISSION_ERRORS)  # About a folder.
@@ -29,8 +28,7 @@ LIBRARY_REFUSED_TEXT, PROGRAM_REFUSED_TEXT = "failed to map segment", "permissio
 class Folders:
     """The folders that a command and its child processes write to."""
 
-    loop_folders: tuple[Path, ...] = ()
-    """Folders that `loop` writes: sessions, cache, state, TMPDIR."""
+    loop_folders: tuple[Path, ...] = ()  # Folders of `loop`: sessions, cache, state, TMPDIR.
     child_folders: tuple[Path, ...] = ()
     """Folders that only child processes write. Read-only is no failure there; a full disk is."""
 

@@ -23,8 +23,7 @@ THROTTLE_REASONS = {
     0x100: "display clock",
     0x200: "board limit",
     0x400: "reliability limit",
-}
-"""Bits of nvmlClocksEventReason in words. 1 (idle) and 2 (clocks set by a user) do not throttle."""
+}  # Bits of nvmlClocksEventReason in words. 1 (idle) and 2 (clocks set by a user) do not throttle.
 THROTTLE_FUNCTIONS = tuple(f"nvmlDeviceGetCurrentClocks{s}Reasons" for s in ("Event", "Throttle"))
 """One function under its names in new and in older drivers."""
 
@@ -144,9 +143,8 @@ def warn_of_others(
     unexplained_bytes: int = 0,
     busy_percent: int | None = None,
 ) -> str:
-    """Warning that others may disturb a measurement on this GPU, or empty. `others`: processes with
-    a context on it. `unexplained_bytes`: memory that no visible process holds. `busy_percent`:
-    while our kernels rest."""
+    """Warning that others may disturb a measurement on this GPU, or empty. `others`: users of it.
+    `unexplained_bytes`: held by no visible process. `busy_percent`: while our kernels rest."""
     sentences = []
     if others:
         total_bytes = sum(user.memory_bytes or 0 for user in others)
@@ -170,9 +168,9 @@ def warn_of_others(
 def other_users(
     users: Sequence[User], own_pids: Set[int], visible_pids: Set[int]
 ) -> tuple[User, ...]:
-    """The users of a GPU that are not our processes. `visible_pids`: all in this container. A pid
-    outside may be ours under the host's number: those with the least memory count as ours, one for
-    each that `users` lacks."""
+    """The users of a GPU that are not our processes. `visible_pids`: all in this container. Pids
+    outside may be ours by the host's numbers: those with least memory, one for each of ours that
+    is missing in `users`."""
     missing_count = len(own_pids - {user.pid for user in users})
     visible_others = [user for user in users if user.pid in visible_pids - own_pids]
     by_memory = sorted(users, key=lambda user: user.memory_bytes or 0)

@@ -33,8 +33,7 @@ def first_match(
 ) -> tuple[Rule | None, dict[int, tuple[str, ...]]]:
     """The first rule that matches, or None, and the undecided rules before it: index to the unknown
     facts that it reads. A rule is decided without a fact that its earlier parts make irrelevant: on
-    a CPU `device == 'cuda' and dram > 0.7` is false. Raises ExpressionError if a condition fails
-    although it reads only known facts."""
+    a CPU `device == 'cuda' and dram > 0.7` is false. ExpressionError: known facts do not decide."""
     known = {name: value for name, value in facts.items() if value is not None}
     undecided: dict[int, tuple[str, ...]] = {}
     for index, rule in enumerate(rules):
@@ -57,9 +56,8 @@ def saved_time_share(ratio: float, weight: float = 1.0) -> float:
 
 
 def worst_measurements(output: MeasureOutput, names: Collection[str]) -> dict[str, Measurement]:
-    """For each timed variant of `names` its measurement with the most time to save; the variant
-    with most of it first. A variant's inconclusive workloads count only if it has no other: their
-    lowest ratio is noise."""
+    """For each timed variant of `names` its measurement with the most time to save, most first. A
+    variant's inconclusive workloads, whose ratios are noise, count only if it has no other."""
     speeds = [verdict for verdict in output.verdicts if isinstance(verdict, SpeedVerdict)]
     verdicts = {(speed.variant, speed.workload): speed.verdict for speed in speeds}
     timed_variants = {variant for variant, _ in verdicts} & {*names}
@@ -85,8 +83,7 @@ class Notes:
     sources: dict[str, str] = field(default_factory=dict)
     """Fact to its source, if the source is not obvious."""
     unknown: dict[str, str] = field(default_factory=dict)  # Fact to the reason why it is unknown.
-    device_profile: DeviceProfile | None = None
-    """One call as a GPU profiler recorded it; None without a profile."""
+    device_profile: DeviceProfile | None = None  # One call as a GPU profiler recorded it, if any.
 
     def add(self, facts: Mapping[str, Fact], source: str = "") -> None:
         """Add facts. `source`: where the facts come from; empty if that is obvious."""
@@ -102,8 +99,7 @@ class Notes:
 def make_profile(
     measured: Measurement, notes: Notes, tree: Sequence[TreeRule], severity: Sequence[SeverityRule]
 ) -> Profile:
-    """The profile with its facts, and the advice of the first rules that match, if any. Raises
-    ExpressionError."""
+    """The profile with its facts, and the advice of the first rules that match, if any."""
     facts = {name: notes.facts.get(name) for name in FACTS}
     unknown_facts = [name for name, value in facts.items() if value is None]
     leaf, unknown_by_rule = first_match(tree, facts)
@@ -130,8 +126,7 @@ def make_profile(
 FACTS_IN_SENTENCE = ("device", "ratio", "time_us")
 """Facts left out of the table, because the sentence above it states them."""
 MOST_KERNELS = 4  # Most kernels of a call that the report shows.
-ROOF_FACTS = ("flops_share", "bandwidth_share", "roof")
-"""Facts that need a peak rate of the device."""
+ROOF_FACTS = ("flops_share", "bandwidth_share", "roof")  # Facts that need a device's peak rate.
 COUNTER_FACTS = (*profiler.SHARES, "stall")  # Facts that only a GPU's hardware counters tell.
 
 

@@ -133,8 +133,7 @@ class ResourcesOutput(Output):
     """Launches that the GPU refuses."""
 
 
-Residency = tuple[int, str]
-"""Resident blocks per multiprocessor, and the resource that limits them."""
+Residency = tuple[int, str]  # Resident blocks per multiprocessor, and what limits them.
 
 
 def count_resident_blocks(
@@ -214,8 +213,8 @@ def declared_occupancy(
 
 
 def parallelism(context: Context, arguments: NoArguments) -> RunningAction[ParallelismOutput]:
-    """Compute how each reported or declared launch fills its device; works without a GPU. Fails if
-    some launch does not fit its GPU."""
+    """Compute how each reported or declared launch fills its device, which need not be here. Fails
+    if one does not fit its GPU."""
     yield from ()
     target = context.bench.target
     reported = context.latest_output("kernel.resources", ResourcesOutput)

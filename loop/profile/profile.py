@@ -35,9 +35,8 @@ GCC_VERSION = re.compile(r"(\S+-)?(gcc|g\+\+|c\+\+|cc)\S* \(")
 VECTORISED = re.compile(r"optimized: .*\bloop vectorized\b")
 """gcc's remark on a vectorised loop, with -fopt-info-vec-optimized."""
 ARITHMETIC = re.compile(
-    r"(?m)^\s+v?(?:add|sub|mul|div|min|max|sqrt|fn?m(?:add|sub)(?:132|213|231))(?P<kind>[ps])[shd]\s"
-)
-"""x86 floating-point instruction in a listing; kind `p`: whole vectors, `s`: one element."""
+    r"(?m)^\s+v?(?:add|sub|mul|div|min|max|sqrt|fn?m(?:add|sub)\d{3})(?P<kind>[ps])[shd]\s"
+)  # x86 floating-point instruction in a listing; kind `p`: whole vectors, `s`: one element.
 
 
 def compiler_report(
@@ -82,8 +81,7 @@ def observe_call(
     bench: Bench, side: Side, workload: Workload, mode: ObserveMode, limit_s: float, tool: list[str]
 ) -> Waiting[tuple[tuple[Kernel, ...], str]]:
     """Make one profiled call in a worker of its own. Returns the kernels that the worker saw, and
-    why the call failed, or empty. `mode`: see `Observe`. `tool`: command line of a profiler that
-    starts the worker; empty for none."""
+    why the call failed, or empty. `mode`: see `Observe`. `tool`: a profiler's command, or empty."""
     note = f"watching {side.name} on {workload.name}"
     try:
         yield from bench.prepare_answer(workload, with_windows=True)
@@ -101,8 +99,7 @@ def observe_call(
 
 
 NCU = "ncu"
-NCU_LIMIT_S = 40.0
-"""Time limit in seconds, which includes the import of torch; few kernels take 2 to 4 s."""
+NCU_LIMIT_S = 40.0  # Seconds, with the import of torch; few kernels take 2 to 4 s.
 MOST_LAUNCHES = 40  # Most launches of a call that ncu measures.
 TIME_COUNTER, REGISTER_COUNTER = "gpu__time_duration.sum", "launch__registers_per_thread"
 CONFLICT_COUNTER = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum"
@@ -111,8 +108,7 @@ PERCENT_COUNTERS = {
     "dram": "dram__throughput.avg.pct_of_peak_sustained_elapsed",
     "sm": "sm__throughput.avg.pct_of_peak_sustained_elapsed",
     "warps_active": "sm__warps_active.avg.pct_of_peak_sustained_active",
-}
-"""Fact to the ncu counter that gives it, in per cent."""
+}  # Fact to the ncu counter that gives it, in per cent.
 STALL_COUNTER = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
 """Stalled warps by reason, averaged over issued instructions; all reasons add up to all warps."""
 WAITS = {
@@ -134,10 +130,8 @@ WAITS = {
     "sleeping": "the end of a sleep",
     "misc": "something else",
     "not_selected": "other warps that could issue as well",
-}
-"""Stall reason to what the warp waits for."""
-NOT_EVERYWHERE = frozenset({"gmma", "sleeping", "misc"})
-"""Stall reasons that some GPUs have no counter for."""
+}  # Stall reason to what the warp waits for.
+NOT_EVERYWHERE = frozenset({"gmma", "sleeping", "misc"})  # Reasons without a counter on some GPUs.
 ISSUE_REASON = "selected"  # The same counter for warps that issue; needed for the total.
 STALL_COUNTERS = {reason: STALL_COUNTER.format(reason) for reason in (*WAITS, ISSUE_REASON)}
 OTHER_COUNTERS = (TIME_COUNTER, REGISTER_COUNTER, CONFLICT_COUNTER, WAVEFRONT_COUNTER)
@@ -211,11 +205,9 @@ def read_log(text: str) -> tuple[KernelRun, ...]:
     return tuple(runs)
 
 
-SHARES = ("dram", "sm", "warps_active", "bank_conflicts")
-"""Facts that a profiler gives as shares, 0 to 1."""
+SHARES = ("dram", "sm", "warps_active", "bank_conflicts")  # Facts of a profiler as shares, 0 to 1.
 MOST_STALLS = 3  # Most stall reasons that are kept of a kernel.
-SHORTEST_LIMIT_S = 10.0
-"""Shortest time limit in seconds of a profiler, however many variants there are."""
+SHORTEST_LIMIT_S = 10.0  # Shortest time limit in seconds of a profiler, for any number of variants.
 
 
 def profile_call(
@@ -281,8 +273,7 @@ ROOF_TRIAL_MS = 10
 ROOF_LIMIT_S = 20.0
 UNDISTURBED_SHARE, ROOF_TRIES = 0.8, 3
 """Share of its best rate that a valid measurement of the roof reaches, and number of attempts."""
-MOST_SHARE = 1.1
-"""Share of a measured roof that a call may reach by noise; beyond it the roof is wrong."""
+MOST_SHARE = 1.1  # Share of a measured roof that noise may reach; beyond it the roof is wrong.
 UNMEASURED = "the roof of this machine could not be measured"
 
 
@@ -298,9 +289,8 @@ class PeakRates:
         self, flops: float | None, moved_bytes: float | None, seconds: float
     ) -> tuple[dict[str, Fact], str]:
         """Roofline facts of a call (Williams, Waterman, Patterson 2009), and the roofs that it
-        exceeds, as `1.56 of the arithmetic roof`. `moved_bytes`: the least that it must move, so
-        `bandwidth_share` is a lower bound. A share above `MOST_SHARE` proves the roof wrong: it and
-        `roof` become None."""
+        exceeds, as `1.56 of the arithmetic roof`. `moved_bytes`: the least, so `bandwidth_share` is
+        a lower bound. A share above MOST_SHARE proves the roof wrong: it and `roof` become None."""
         intensity = flops / moved_bytes if flops is not None and moved_bytes else None
         facts: dict[str, Fact] = {"flops": flops, "bytes": moved_bytes, "intensity": intensity}
         exceeded = []
@@ -324,9 +314,8 @@ class PeakRates:
 
 
 def measure_roof(folder: Path, dtype: Dtype, threads: int, working_set: int) -> Waiting[PeakRates]:
-    """Measure a processor's rates with `threads` threads on `working_set` bytes, by a program that
-    is compiled in `folder`. Repeats disturbed measurements; two-byte types run as float32, as few
-    processors compute in them. Raises LoopError."""
+    """Measure a processor's rates with `threads` threads on `working_set` bytes, by a program built
+    in `folder`. Repeats disturbed measurements; runs two-byte types as float32. Raises LoopError."""
     program = folder / "roof"
     compiler = next((name for name in ROOF_COMPILERS if compiler_version(name)), None)
     if compiler is None:

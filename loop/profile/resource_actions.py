@@ -57,18 +57,14 @@ class KernelFindings:
 
     architecture: str
     device: DeviceFacts | None
-    variants: Mapping[str, CAbiVariant] = field(default_factory=dict)
-    """The variants that are inspected."""
-    libraries: list[CompiledLibrary] = field(default_factory=list)
-    """The compiler's report on each library."""
+    variants: Mapping[str, CAbiVariant] = field(default_factory=dict)  # Those that are inspected.
+    libraries: list[CompiledLibrary] = field(default_factory=list)  # The compiler's reports.
     launches: dict[str, Mapping[str, Sequence[KernelLaunch]]] = field(default_factory=dict)
     """Variant to the launches of each workload, by its name."""
-    names: dict[str, str] = field(default_factory=dict)
-    """Symbol of a launched kernel to its demangled name."""
+    names: dict[str, str] = field(default_factory=dict)  # Symbol of a launched kernel, demangled.
     problems: dict[str, str] = field(default_factory=dict)
     """Problem that fails the step, to its remedy."""
-    missing: list[str] = field(default_factory=list)
-    """Parts that were not inspected, each with reason and remedy."""
+    missing: list[str] = field(default_factory=list)  # Gaps, each with reason and remedy.
 
     def list_placements(self, device: DeviceFacts) -> tuple[Placement, ...]:
         """Each launch with its occupancy on a GPU. A kernel's report is found by symbol or name.
@@ -256,8 +252,7 @@ def ask_for_launches(
 ) -> Waiting[tuple[dict[str, tuple[KernelLaunch, ...]], dict[str, str], str]]:
     """The launches of each workload, by its name, as host code built for the emulator (`build`)
     reports them in a dry run; the errors that calls returned, by workload; and where and why the
-    run was lost: the process crashed or hung, or an answer cannot be read; empty if it was not.
-    Later workloads have no launches."""
+    run was lost, if it was: a crash, no answer or an unreadable one. No launches follow that."""
     launches_by_workload, declined = dict[str, tuple[KernelLaunch, ...]](), dict[str, str]()
     terms = bench.make_side(build.variant, build).terms
     path = bench.scratch / f"launches-{build.variant}.jsonl"
@@ -327,8 +322,7 @@ def resources(context: Context, arguments: ResourceTerms) -> RunningAction[Resou
 def _check_findings(
     context: Context, findings: KernelFindings, *, may_spill: bool
 ) -> ResourcesOutput:
-    """Check reports and launches against limits and budgets; notes gaps. `may_spill`: spills
-    pass."""
+    """Check reports and launches against limits and budgets; notes gaps."""
     device, architecture, chosen = findings.device, findings.architecture, findings.variants
     placements = findings.list_placements(device) if device else ()
     timed = {w.name for variant in chosen.values() for w in timed_workloads(context, variant)}
@@ -499,8 +493,7 @@ def summary_lines(output: ResourcesOutput) -> tuple[str, ...]:
 
 def kernel_rows(output: ResourcesOutput) -> list[tuple[str, str, str, str, str]]:
     """Rows (name, registers, spilled bytes, shared memory, resident blocks) of kernels with
-    problems, then of others in timed calls. A kernel in several libraries has one row; in each
-    group launches without a report come last."""
+    problems, then of others in timed calls; without a report last. One row for all libraries."""
     unmatched = list(output.placements)
     launches_by_kernel: dict[tuple[str, KernelResources | None], list[Placement]] = {}
     for library in output.libraries:

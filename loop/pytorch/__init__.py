@@ -51,9 +51,8 @@ class Operator:
     def __call__(self, *tensors: Tensor, **attributes: object) -> Tensor:
         """Call the kernel on the current stream of the inputs' device. Returns the output in C
         order. `tensors`: inputs in the signature's order. `attributes`: by the manifest's names:
-        flags as bool, choices as words, numbers as float; None is the default. Raises RuntimeError
-        for tensors that do not fit, TypeError for arguments that are not tensors, and TypeError or
-        ValueError for wrong attributes."""
+        flags as bool, choices as words, numbers as float; None is the default. RuntimeError:
+        tensors that do not fit. TypeError: no tensors. TypeError, ValueError: wrong attributes."""
         names = self.contract.signature.inputs
         if len(tensors) != len(names) or not all(isinstance(tensor, Tensor) for tensor in tensors):
             types = ", ".join(type(value).__name__ for value in tensors)

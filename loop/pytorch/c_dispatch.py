@@ -48,15 +48,12 @@ FUNCTIONS = {
     "empty_strided": "aoti_torch_empty_strided",
     "grad_mode": "aoti_torch_grad_mode_is_enabled",
     "requires_grad": "_ZNK3c1010TensorImpl13requires_gradEv",
-}
-"""Field of LoopTorchFunctions to PyTorch symbol; the last is c10's `bool
-TensorImpl::requires_grad() const`."""
+}  # Field of LoopTorchFunctions to PyTorch symbol; last `bool c10::TensorImpl::requires_grad()`.
 CUDA_FUNCTIONS = {
     "current_stream": "aoti_torch_get_current_cuda_stream",
     "create_guard": "aoti_torch_create_cuda_guard",
     "delete_guard": "aoti_torch_delete_cuda_guard",
-}
-"""Additional functions of a PyTorch built for CUDA."""
+}  # Additional functions of a PyTorch built for CUDA.
 SHORTCUTS = {
     "current_device": "_ZN3c104cuda14current_deviceEv",
     "empty_on_cuda": "_ZN2at6detail18empty_strided_cudaEN3c108ArrayRefIlEES3_NS1_10ScalarType"
@@ -91,8 +88,7 @@ class Contract:
     namespace: str
     name: str  # Name in the namespace: the variant's name.
     variant: CAbiVariant
-    signature: Signature
-    """Attributes become arguments in its order. Tensors without an own type have the call's."""
+    signature: Signature  # Its attributes become arguments in this order.
 
     @property
     def title(self) -> str:
@@ -129,9 +125,8 @@ class Contract:
 
 
 def contract_of(target: Target, name: str, variant: CAbiVariant) -> Contract:
-    """Derive a variant's contract. Raises UsageError if an operator cannot have its signature: not
-    plain (see `Target.is_plain`), no input gives a size or the type of the output, or a tensor has
-    too many dimensions."""
+    """Derive a variant's contract. UsageError: an operator cannot have its signature: not plain
+    (see `Target.is_plain`), a size or type of the output in no input, or too many dimensions."""
     signature = target.signature
     contract = Contract(f"loop_{target.name.replace('-', '_')}", name, variant, signature)
     unknown = [dim for dim in contract.output_dims if dim not in contract.dimension_sources]
@@ -156,8 +151,7 @@ def contract_of(target: Target, name: str, variant: CAbiVariant) -> Contract:
 
 def number_for(name: str, attribute: Attribute, value: object) -> bool | int | float:
     """The number that the raw operator gets for a value as a caller writes it. None means the
-    default, or NaN for a `number` without one. Raises ValueError for a value that the attribute
-    `name` does not allow."""
+    default, or NaN for a `number` without one. Raises ValueError for a value not allowed."""
     value = attribute.default_value if value is None else value
     if attribute.kind == "number":
         expected = "a number or None"
@@ -374,8 +368,7 @@ def bridge_works() -> bool:
 
 def describe_operator(contract: Contract, library: Compiled) -> TorchOperator:
     """Convert a contract to the C structure that the bridge reads. `dtype` -1: no fixed type.
-    `from_`, `twin`: first input that has a dimension, and so its size. `only`: the type of calls
-    whose inputs show none."""
+    `from_`, `twin`: first input with a dimension. `only`: type of calls whose inputs show none."""
     numbers, signature, sources = type_numbers(), contract.signature, contract.dimension_sources
     input_names, only_type = list(signature.inputs), contract.assumed_dtype
     operator = TorchOperator(

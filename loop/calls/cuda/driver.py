@@ -81,18 +81,15 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuGraphExecDestroy": (HANDLE,),
     "cuGraphGetNodes": (HANDLE, OUT(HANDLE), OUT(SIZE)),
 }  # Function name to argument types, for every driver function in use; each returns a CUresult.
-OLDER = {"cuEventElapsedTime_v2": "cuEventElapsedTime"}
-"""Function to its name in drivers before CUDA 12.8."""
+OLDER = {"cuEventElapsedTime_v2": "cuEventElapsedTime"}  # Names in drivers before CUDA 12.8.
 LIBRARY = "libcuda.so.1"
 RED_ZONE = 4096  # Minimum bytes of the guard zone on either side of a buffer.
 ALIGNMENT = 256
 NAME_BYTES = 256
 CHUNK_BYTES = 4 << 20  # Bytes that are read from the device at once.
-NON_BLOCKING = 1
-"""CU_STREAM_NON_BLOCKING: the stream and the legacy default stream do not wait for each other."""
+NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING: not ordered with the legacy default stream.
 CLOCK_KHZ, MULTIPROCESSORS, MEMORY_CLOCK_KHZ, BUS_BITS = 13, 16, 36, 37
-L2_BYTES, MAJOR, MINOR = 38, 75, 76
-"""Values of CUdevice_attribute."""
+L2_BYTES, MAJOR, MINOR = 38, 75, 76  # Values of CUdevice_attribute.
 LIMITS = {"shared_static": 8, "threads_per_sm": 39, "shared_per_sm": 81, "registers_per_sm": 82}
 LIMITS |= {"shared_per_block": 97, "blocks_per_sm": 106}
 """Values of CUdevice_attribute for the resources that blocks share on one multiprocessor."""

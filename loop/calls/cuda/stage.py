@@ -17,12 +17,10 @@ from loop.calls.invocation import Places, Prepared, Run, Stage, TimedCalls, Wind
 from loop.calls.library import Compiled, CompiledCall, LibraryCalls
 from loop.calls.memory import Memory
 
-THREAD_LOCAL = 1
-"""CU_STREAM_CAPTURE_MODE_THREAD_LOCAL: forbids calls of this thread that cannot be replayed."""
+THREAD_LOCAL = 1  # CU_STREAM_CAPTURE_MODE_THREAD_LOCAL: restricts only calls of this thread.
 PORTABLE, MAPPED = 1, 2  # CU_MEMHOSTALLOC flags.
 WAIT_EQUAL = 1  # CU_STREAM_WAIT_VALUE_EQ.
-UNJOINED = 904
-"""CUDA_ERROR_STREAM_CAPTURE_UNJOINED: a stream forked from the captured one did not join again."""
+UNJOINED = 904  # CUDA_ERROR_STREAM_CAPTURE_UNJOINED: a forked stream did not join again.
 LEFT_WORK = "left work on another stream, and its own does not wait for that"
 SHUT, OPEN = 0, 1
 LAUNCH_LIMIT_S = 0.02
@@ -48,10 +46,9 @@ class Graph(Owned):
 
 
 def capture(stream: Stream, runs: Sequence[Run]) -> Graph | None:
-    """Capture calls, which launch on `stream`, into a graph. They are made once before, because
-    first calls load code; then their exceptions pass through. None if the calls cannot be captured,
-    as when they wait for the GPU; the stream stays usable. Raises Refused if work stays on another
-    stream, for which nobody waits."""
+    """Capture calls, which launch on `stream`, into a graph. They are made once before, as first
+    calls load code; then their exceptions pass through. None if they cannot be captured, as when
+    they wait for the GPU; the stream stays usable. Refused if work stays on another stream."""
     for run in runs:
         run()
     stream.synchronise()
