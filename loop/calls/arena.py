@@ -12,14 +12,12 @@ from loop.calls.invocation import CONTROL_BYTES, Stage, place_tensors
 from loop.model.dtypes import is_floating
 
 MOST_CALLS = 256  # Maximum number of calls in a sample.
-MAX_OUTPUTS_BYTES = 4 << 20
-"""Maximum memory for all outputs of a sample. A single output may exceed it."""
+MAX_OUTPUTS_BYTES = 4 << 20  # Maximum memory for a sample's outputs. A single one may exceed it.
 ORDER, DONE_ORDER = 0, 8
 """Words with the number of the order and of the last completed one, each in its own cache line."""
 ORDER_KIND, CALL_COUNT, WORKER_NS = 16, 17, 19
 """Words with the kind of order, the number of calls, and nanoseconds by the worker's own clock."""
-GRAPH_NODES = 20
-"""Word: nodes of the CUDA graph of the prepared calls, which the host cannot affect; 0: none."""
+GRAPH_NODES = 20  # Word: nodes of the prepared calls' CUDA graph; 0: none, the host affects them.
 ROTATIONS = 24  # First word with the rotation in bytes of each input, for inputs in device memory.
 WINDOW_OFFSETS = 64  # First word with the window offsets in elements: call by call, input by input.
 MAX_OFFSETS = CONTROL_BYTES // 8 - WINDOW_OFFSETS
@@ -93,8 +91,7 @@ class Arena:
         self.pools: list[Pool] = []
         self.output_offsets: list[int] = []  # First byte of each call's output.
         self.output_bytes = 0
-        self.updated_inputs: frozenset[int] = frozenset()
-        """Positions of the inputs that a call changes in place."""
+        self.updated_inputs: frozenset[int] = frozenset()  # Positions of inputs changed in place.
         self._changed_elements: list[tuple[int, bytes]] = []
         """(byte, original bytes) of input elements changed by `change_element`."""
         os.ftruncate(self.file_descriptor, CONTROL_BYTES)
@@ -189,7 +186,6 @@ class Arena:
         return changed
 
     def close(self) -> None:
-        """Unmap the memory and close the file."""
         self.control_words.release()
         self.memory.close()
         os.close(self.file_descriptor)

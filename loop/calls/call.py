@@ -158,17 +158,14 @@ class TensorFile(Plain):
 
     @property
     def elements(self) -> int:
-        """Number of elements of the tensor."""
         return math.prod(self.shape)
 
     @property
     def itemsize(self) -> int:
-        """Number of bytes of one element."""
         return ITEM_SIZES[self.dtype]
 
     @property
     def nbytes(self) -> int:
-        """Number of bytes of the tensor."""
         return self.elements * self.itemsize
 
     def read_window(self) -> bytes:

@@ -39,18 +39,23 @@ def use_threads(threads: int) -> None:
     torch.set_grad_enabled(False)
 
 
-def find_function(name: str) -> Function:
-    """Load the function `module:function` of a target. Raises Refused if it cannot be loaded, or if
-    another module of that name was loaded before the target's own."""
-    module, _, function = name.partition(":")
+def find_function(name: str, folder: str = "") -> Function:
+    """Load the function `module:function` of a target. Raises Refused if it cannot be loaded, if
+    another module of that name was loaded before, or if it is not of `folder` (empty: any)."""
+    module_name, _, function = name.partition(":")
     try:
-        target_function: Function = getattr(import_module(module), function)
-        cause = explain_shadowed_import(module)
+        module = import_module(module_name)
+        target_function: Function = getattr(module, function)
+        cause = explain_shadowed_import(module_name)
     except Exception as error:
-        cause = explain_shadowed_import(module) or describe_error(error)
+        cause = explain_shadowed_import(module_name) or describe_error(error)
         raise Refused(f"cannot import {name}: {cause}") from error
     if cause:
         raise Refused(f"cannot import {name}: {cause}")
+    if folder:
+        folder = os.path.realpath(folder) + os.sep
+        if not os.path.realpath(module.__file__ or "").startswith(folder):
+            raise Refused(f"{module.__name__} is not what was built, but {module.__file__}")
     return target_function
 
 
@@ -324,11 +329,16 @@ def check_result(result: Any, shape: tuple[int, ...], dtype: torch.dtype, name: 
     raise Refused(f"wrong {what}{of}: expected {expected}, got {actual}", "wrong result")
 
 
-def overwrite_result(result: Any) -> None:
+def overwrite_result(result: Any, inputs: Sequence[Tensor] = ()) -> None:
     """Fill returned tensors with NaN or the smallest integer, so that reuse shows; not bools."""
+    outputs = [output for output in outputs_by_path(result).values() if type(output) is Tensor]
+    storages = {tensor.untyped_storage().data_ptr() for tensor in inputs}
+    # A view of an input must stay: the next call needs its values.
+    if storages and any(output.untyped_storage().data_ptr() in storages for output in outputs):
+        return
     with torch.inference_mode():
-        for tensor in outputs_by_path(result).values():
-            if type(tensor) is not Tensor or tensor.dtype == torch.bool:
+        for tensor in outputs:
+            if tensor.dtype == torch.bool:
                 continue
             # An expanded axis (stride 0) repeats one element, which may be written only once.
             axes = zip(tensor.shape, tensor.stride(), strict=True)

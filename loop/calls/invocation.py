@@ -105,8 +105,7 @@ class Delays(NamedTuple):
     """What the scheduler did during a sample, in seconds."""
 
     judge_wait_s: float  # Time the judge's thread waited for a core.
-    threads: tuple[tuple[float, float], ...]
-    """Time that each of the worker's threads ran, and waited for a core."""
+    threads: tuple[tuple[float, float], ...]  # Seconds that each worker's thread ran and waited.
 
     def added_wait_s(self, *, is_core_shared: bool) -> float:
         """Seconds of waiting that lengthened the timed sample. `is_core_shared`: judge and worker
@@ -152,7 +151,6 @@ class DelayReader:
         return Delays(threads[0][1], tuple(threads[1:])) if len(threads) > 1 else None
 
     def close(self) -> None:
-        """Close the files."""
         while self._files:
             os.close(self._files.pop())
 
@@ -232,7 +230,7 @@ class Prepared(ABC):
         return []
 
     def refill(self, call: Call) -> None:
-        """Load values of another call with equal shapes and types at the same addresses."""
+        """Load another call of equal shapes and types at the same addresses; new guard bytes."""
         self.earlier_bytes = self.input_bytes if call.structure else []
         self.call, self.input_bytes = call, [tensor.read_window() for tensor in call.inputs]
         self._intact_inputs.clear()
@@ -335,7 +333,7 @@ ALIGNMENT = 256
 
 
 def place_tensors(call: Call, calls: int) -> tuple[list[int], list[int], int]:
-    """Where shared memory holds tensors: first byte of each input, each call's output; all bytes."""
+    """Where shared memory holds tensors: first byte of each input and call's output; all bytes."""
     offsets, end = [], CONTROL_BYTES
     for size in [*(tensor.pool_nbytes for tensor in call.inputs), *[call.output.nbytes] * calls]:
         offsets.append(-(-(end + GAP_BYTES) // ALIGNMENT) * ALIGNMENT)

@@ -40,8 +40,8 @@ class Compiled:
         self.error_message.argtypes, self.error_message.restype = [ctypes.c_int], ctypes.c_char_p
 
     def prepare(self, call: Call, layout: str = "contiguous", has_zones: bool = True) -> Prepared:
-        """As in `Loaded`. `has_zones`: False on a GPU for sanitizers: then they see stray accesses."""
-        return CompiledCall(self.invoke, call, layout)
+        """As in `Loaded`. `has_zones`: False for sanitizers, which see a GPU's allocations."""
+        return CompiledCall(self.invoke, call, layout, None, Buffer)
 
     def stage(self, places: Places, slowdown: float) -> Stage:
         return HostStage(LibraryCalls(self.invoke, places), slowdown)
@@ -70,24 +70,24 @@ def check_build_id(library: ctypes.CDLL, expected: str) -> None:
         raise Refused(f"stale binary: built from {built}, the sources are {expected[:12]}")
 
 
+Invoke = Callable[..., None]
+
+
 def bind_entry(
-    invoke: Callable[..., None],
-    call: Call,
-    inputs: Sequence[int],
-    outputs: Sequence[int],
-    layout: str = "contiguous",
-    stream: int | None = None,
+    invoke: Invoke, call: Call, addresses: Sequence[int], layout: str, stream: int | None = None
 ) -> "partial[None]":
-    """The C call on tensors at these addresses. Its first argument is the C array of the inputs.
-    `invoke`: `Compiled.invoke`. `stream`: CUDA stream for the entry; None on the host."""
-    sides = (call.inputs, inputs, layout), (call.separate_outputs, outputs, "contiguous")
+    """The C call on tensors at these addresses: of the inputs, in this layout, then of the outputs.
+    Its first argument is the C array of the inputs. `invoke`: `Compiled.invoke`. `stream`: CUDA
+    stream for the entry; None on the host."""
+    structs, input_count = list[LoopTensor](), len(call.inputs)
+    tensors = (*call.inputs, *call.separate_outputs)
+    for number, (tensor, address) in enumerate(zip(tensors, addresses, strict=True)):
+        strides = tensor.strides(layout if number < input_count else "contiguous")
+        dtype, rank = DTYPE_NUMBERS[tensor.dtype], len(tensor.shape)
+        structs.append(LoopTensor(address, dtype, rank, tensor.shape, strides))
     c_arrays: list[Any] = []  # Of inputs, and of outputs; of one empty element if there are none.
-    for tensors, addresses, side_layout in sides:
-        structs = []
-        for tensor, address in zip(tensors, addresses, strict=True):
-            dtype, strides = DTYPE_NUMBERS[tensor.dtype], tensor.strides(side_layout)
-            structs.append(LoopTensor(address, dtype, len(tensor.shape), tensor.shape, strides))
-        c_arrays.append((LoopTensor * max(len(structs), 1))(*structs))
+    for side in (structs[:input_count], structs[input_count:]):
+        c_arrays.append((LoopTensor * max(len(side), 1))(*side))
     numbers = [math.nan if number is None else number for number in call.numbers]
     c_numbers = (ctypes.c_double * max(len(numbers), 1))(*numbers)
     return partial(invoke, *c_arrays, c_numbers, stream)
@@ -97,12 +97,7 @@ class CompiledCall(Prepared):
     """A checked call of a library, with its tensors in host memory or on a GPU."""
 
     def __init__(
-        self,
-        invoke: Callable[..., None],
-        call: Call,
-        layout: str = "contiguous",
-        device: "Device | None" = None,
-        allocate: Allocate = Buffer,
+        self, invoke: Invoke, call: Call, layout: str, device: "Device | None", allocate: Allocate
     ) -> None:
         """`device`: the GPU; None: the host. `allocate`: memory there."""
         super().__init__(call)
@@ -113,11 +108,11 @@ class CompiledCall(Prepared):
 
     def bind(self) -> Run:
         """As in `Prepared`: calls the entry with our memory's addresses. Waits for a GPU's work."""
-        inputs, outputs = [m.address for m in self.inputs], [m.address for m in self.outputs]
+        addresses = [memory.address for memory in self.memories]
         if self.device is None:
-            return bind_entry(self.invoke, self.call, inputs, outputs, self.layout)
+            return bind_entry(self.invoke, self.call, addresses, self.layout)
         stream = self.device.stream
-        launch = bind_entry(self.invoke, self.call, inputs, outputs, self.layout, stream.handle)
+        launch = bind_entry(self.invoke, self.call, addresses, self.layout, stream.handle)
 
         def launch_and_wait() -> None:
             launch()
@@ -129,7 +124,7 @@ class CompiledCall(Prepared):
 class LibraryCalls(TimedCalls):
     """Timed calls of a library."""
 
-    def __init__(self, invoke: Callable[..., None], places: Places) -> None:
+    def __init__(self, invoke: Invoke, places: Places) -> None:
         super().__init__(places)
         self.invoke = invoke
         self._runs: list[partial[None]] = []
@@ -137,11 +132,10 @@ class LibraryCalls(TimedCalls):
         self._inputs: list[list[LoopTensor]] = []  # Of each C call.
 
     def bind(self, windows: Windows) -> Sequence[Run]:
-        inputs = self.places.input_addresses
+        inputs, stream = self.places.input_addresses, self.places.stream
         for address in self.places.output_addresses[len(self._runs) : len(windows)]:
             outputs = [address + part.offset for part in self.call.separate_outputs]
-            stream = self.places.stream
-            run = bind_entry(self.invoke, self.call, inputs, outputs, stream=stream)
+            run = bind_entry(self.invoke, self.call, [*inputs, *outputs], "contiguous", stream)
             self._runs.append(run)
             self._inputs.append([*run.args[0]])
         for tensors, window in zip(self._inputs, windows, strict=False):

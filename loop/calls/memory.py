@@ -159,8 +159,7 @@ class Memory(ABC):
     def write_guard(self, guard: Guard) -> None:
         """Write a guard's contents to both zones."""
         before_bytes, after_bytes = map(len, self.zones)
-        # Skip a part of an element, so that the second zone begins with a whole one.
-        begin = -before_bytes % self.itemsize
+        begin = -before_bytes % self.itemsize  # The second zone begins with a whole element.
         data = self.guard_contents(guard, begin + before_bytes + after_bytes)[begin:]
         self.zones = data[:before_bytes], data[before_bytes:]
         self.write(-before_bytes, self.zones[0])

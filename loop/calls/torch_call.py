@@ -1,6 +1,5 @@
 """Calls of a Python function on torch tensors, on the host and on a GPU."""
 
-import os
 import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -13,15 +12,7 @@ from torch.cuda import CUDAGraph, synchronize
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from loop.calls.call import Call, FunctionTerms, Refused, Sizes, TensorFile, elements_spanned
-from loop.calls.callee import (
-    TORCH_DTYPES,
-    Callee,
-    bytes_of,
-    find_function,
-    import_module,
-    outputs_by_path,
-    overwrite_result,
-)
+from loop.calls.callee import TORCH_DTYPES, Callee, bytes_of, find_function, overwrite_result
 from loop.calls.cuda.driver import Stream
 from loop.calls.cuda.stage import LEFT_WORK, DevicePlaces, DeviceStage, Stopwatch, the_device
 from loop.calls.invocation import HostStage, Places, Prepared, Run, Stage, TimedCalls, Windows
@@ -112,8 +103,7 @@ class GuardedAllocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         memory.write_guard(draw_guard(LARGEST))
         memory.name = f"a tensor {list(shape)} that it allocated"
         self.allocated.append(memory)
-        # Slices of `memory` show its whole storage; the new tensor's must have exactly its size.
-        if result.is_cuda:
+        if result.is_cuda:  # Its storage has its size, unlike that of a slice of `memory`.
             content = torch.as_tensor(memory, device=result.device)
         else:
             content = torch.from_numpy(memory.bytes_view.numpy())
@@ -149,12 +139,7 @@ class Importable:
         self.device, self.terms = device, terms
         if terms.folder:
             search_folder(terms.folder)
-        self.function = find_function(terms.python)
-        if terms.folder:
-            module = import_module(terms.python.partition(":")[0])
-            folder = os.path.realpath(terms.folder) + os.sep
-            if not os.path.realpath(module.__file__ or "").startswith(folder):
-                raise Refused(f"{module.__name__} is not what was built, but {module.__file__}")
+        self.function = find_function(terms.python, terms.folder)
         self.arguments = find_function(terms.arguments) if terms.arguments else None
 
     def prepare(self, call: Call, layout: str = "contiguous") -> "TensorCall":
@@ -171,8 +156,9 @@ class Importable:
         device_places = DevicePlaces(places, holds_outputs=self.terms.passes_outputs)
         calls = DeviceFunctionCalls(callee, device_places)
         stream = Stream(the_device().driver, is_default=True)  # Where torch works.
-        # Separate launches are a part of the time; a graph's is not.
-        stopwatch = Stopwatch(stream, can_queue_all=False)
+        stopwatch = Stopwatch(
+            stream, can_queue_all=False
+        )  # Single launches are a part of the time.
         return DeviceStage(calls, slowdown, stopwatch)
 
 
@@ -223,14 +209,8 @@ class TensorCall(Prepared):
         self.callee.restore_state()
         super().poison_outputs(guard)
         result, self.result = self.result, None
-        if self.output_buffers:
-            return
-        outputs = [output for output in outputs_by_path(result).values() if type(output) is Tensor]
-        output_storages = {output.untyped_storage().data_ptr() for output in outputs}
-        input_storages = {tensor.untyped_storage().data_ptr() for tensor in self.arguments}
-        # A view of an input must stay: the next call needs its values.
-        if not input_storages & output_storages:
-            overwrite_result(result)
+        if not self.output_buffers:
+            overwrite_result(result, self.arguments)
 
     def read_separate_outputs(self) -> list[bytes]:
         """As in `Prepared`: of the outputs passed, or of what the call returned."""

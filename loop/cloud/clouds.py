@@ -135,8 +135,7 @@ class Watch:
 
     choice: str = "auto"  # One of CHOICES: a cloud, `auto` to find it, or `off`.
     poll_s: float = POLL_S
-    cloud: str | None = None
-    """Name of the cloud that is polled; None before it is found, or if there is none."""
+    cloud: str | None = None  # The cloud that is polled; None before it is found, or for none.
     notice: str = ""  # Which cloud takes the machine away, how and when; empty before a notice.
     is_settled: bool = False  # True once the cloud is known and has answered, or none was found.
     failure: str = ""  # Why the latest question has no answer; empty if it has one.

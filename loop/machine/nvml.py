@@ -133,18 +133,14 @@ def open_sensors(uuid: str, library: str = LIBRARY) -> Sensors | None:
 
 
 BUSY_PERCENT = 5  # Percentage of busy time above which others are reported; a desktop stays below.
-UNEXPLAINED_BYTES = 2 * 2**30
-"""Unexplained memory above which another user is assumed: drivers reserve half a GiB."""
+UNEXPLAINED_BYTES = 2 * 2**30  # More unexplained memory has another user: drivers take 0.5 GiB.
 
 
 def warn_of_others(
-    gpu: str,
-    others: Sequence[User] = (),
-    unexplained_bytes: int = 0,
-    busy_percent: int | None = None,
+    gpu: str, others: Sequence[User] = (), unknown_bytes: int = 0, busy_percent: int | None = None
 ) -> str:
     """Warning that others may disturb a measurement on this GPU, or empty. `others`: users of it.
-    `unexplained_bytes`: held by no visible process. `busy_percent`: while our kernels rest."""
+    `unknown_bytes`: held by no visible process. `busy_percent`: while our kernels rest."""
     sentences = []
     if others:
         total_bytes = sum(user.memory_bytes or 0 for user in others)
@@ -154,8 +150,8 @@ def warn_of_others(
         if len(others) > 1:
             users = f"{len(others)} other processes hold {amount} of it (pid {others[0].pid} first)"
         sentences.append(users)
-    elif unexplained_bytes > UNEXPLAINED_BYTES:
-        amount = f"{unexplained_bytes / 2**20:.0f} MiB of it are taken"
+    elif unknown_bytes > UNEXPLAINED_BYTES:
+        amount = f"{unknown_bytes / 2**20:.0f} MiB of it are taken"
         sentences.append(f"{amount}, by nobody who can be seen from here")
     if busy_percent is not None and busy_percent > BUSY_PERCENT:
         share = f"{busy_percent} % of the time before anything was timed"
@@ -165,14 +161,11 @@ def warn_of_others(
     return warning if sentences else ""
 
 
-def other_users(
-    users: Sequence[User], own_pids: Set[int], visible_pids: Set[int]
-) -> tuple[User, ...]:
-    """The users of a GPU that are not our processes. `visible_pids`: all in this container. Pids
-    outside may be ours by the host's numbers: those with least memory, one for each of ours that
-    is missing in `users`."""
+def other_users(users: Sequence[User], own_pids: Set[int], all_pids: Set[int]) -> tuple[User, ...]:
+    """The users of a GPU that are not our processes. `all_pids`: of this container. A user outside
+    may be ours by its pid on the host: those with least memory, one for each of ours not seen."""
     missing_count = len(own_pids - {user.pid for user in users})
-    visible_others = [user for user in users if user.pid in visible_pids - own_pids]
+    visible_others = [user for user in users if user.pid in all_pids - own_pids]
     by_memory = sorted(users, key=lambda user: user.memory_bytes or 0)
-    invisible = [user for user in by_memory if user.pid not in visible_pids]
+    invisible = [user for user in by_memory if user.pid not in all_pids]
     return (*visible_others, *invisible[missing_count:])

@@ -80,8 +80,7 @@ class Notes:
     """Facts collected about one variant on one workload."""
 
     facts: dict[str, Fact] = field(default_factory=dict)
-    sources: dict[str, str] = field(default_factory=dict)
-    """Fact to its source, if the source is not obvious."""
+    sources: dict[str, str] = field(default_factory=dict)  # Fact to its source, if not obvious.
     unknown: dict[str, str] = field(default_factory=dict)  # Fact to the reason why it is unknown.
     device_profile: DeviceProfile | None = None  # One call as a GPU profiler recorded it, if any.
 

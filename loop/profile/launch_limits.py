@@ -185,33 +185,6 @@ def make_occupancy(
     return Occupancy.model_validate({**labels, **figures, **fields})
 
 
-def declared_occupancy(
-    name: str, launch: Launch, workload: Workload, device: DeviceFacts | int, *, at_hand: bool
-) -> Occupancy | None:
-    """How the launch that the manifest declares fills a device: a GPU, or a processor with `device`
-    threads; None: no work. `name`: the variant. ExpressionError: a formula without a value."""
-    values = workload.formula_values
-    if isinstance(device, int):
-        values = {**values, "cores": device, "lanes": vector_lanes()}
-
-    def rounded_up(formula: int | str) -> int:
-        if isinstance(formula, int):
-            return formula
-        return math.ceil(Expression.parse(formula).evaluate_number(values))
-
-    items = rounded_up(launch.blocks)
-    if isinstance(device, int):
-        on, residency = say.count(device, "thread"), (1, "one piece a thread")
-        return make_occupancy(name, workload.name, on, items, device, residency, at_hand=at_hand)
-    formulas = {"registers": launch.registers, "shared memory": launch.shared_bytes}
-    amounts = {key: rounded_up(formula) for key, formula in formulas.items() if formula is not None}
-    threads, registers = rounded_up(launch.threads), amounts.get("registers")
-    residency = count_resident_blocks(device, threads, registers, amounts.get("shared memory"))
-    unknown = tuple(resource for resource in formulas if resource not in amounts)
-    fields = {"at_hand": at_hand, "unknown": unknown}
-    return make_occupancy(name, workload.name, device.name, items, device.sms, residency, **fields)
-
-
 def parallelism(context: Context, arguments: NoArguments) -> RunningAction[ParallelismOutput]:
     """Compute how each reported or declared launch fills its device, which need not be here. Fails
     if one does not fit its GPU."""
@@ -267,11 +240,11 @@ def parallelism(context: Context, arguments: NoArguments) -> RunningAction[Paral
 
 
 def find_occupancy(context: Context, name: str, workload: Workload) -> Occupancy | None:
-    """How a variant's launch fills its device; None without a launch, a known device, or work. A
-    launch that `kernel.resources` reported takes precedence over the manifest."""
+    """How a variant's launch fills its device: as `kernel.resources` reported it, or else by the
+    manifest. None without a launch, a known device, or work. Raises ExpressionError."""
     bench, variant = context.bench, context.bench.target.variants[name]
-    # Variants of Python and commands have no field `launch`.
-    launch, device = getattr(variant, "launch", None), None
+    launch: Launch | None = getattr(variant, "launch", None)  # Only compiled variants have it.
+    device = None
     if variant.device == "cuda" or (variant.device == "any" and bench.device == "cuda"):
         device = gpu_at_hand(context) or next(iter(bench.target.devices.values()), None)
     reported = context.latest_output("kernel.resources", ResourcesOutput)
@@ -281,8 +254,27 @@ def find_occupancy(context: Context, name: str, workload: Workload) -> Occupancy
             return occupancy
     if launch is None or (device is None and variant.device == "cuda"):
         return None
-    is_at_hand = bench.device == "cpu" if device is None else device == gpu_at_hand(context)
-    return declared_occupancy(name, launch, workload, device or bench.threads, at_hand=is_at_hand)
+    values, threads = workload.formula_values, bench.threads
+    if device is None:
+        values = {**values, "cores": threads, "lanes": vector_lanes()}
+
+    def rounded_up(formula: int | str) -> int:
+        if isinstance(formula, int):
+            return formula
+        return math.ceil(Expression.parse(formula).evaluate_number(values))
+
+    items = rounded_up(launch.blocks)
+    if device is None:
+        on, limit = say.count(threads, "thread"), (1, "one piece a thread")
+        at_hand = bench.device == "cpu"
+        return make_occupancy(name, workload.name, on, items, threads, limit, at_hand=at_hand)
+    formulas = {"registers": launch.registers, "shared memory": launch.shared_bytes}
+    amounts = {key: rounded_up(formula) for key, formula in formulas.items() if formula is not None}
+    block, registers = rounded_up(launch.threads), amounts.get("registers")
+    limit = count_resident_blocks(device, block, registers, amounts.get("shared memory"))
+    unknown = tuple(resource for resource in formulas if resource not in amounts)
+    fields = {"at_hand": device == gpu_at_hand(context), "unknown": unknown}
+    return make_occupancy(name, workload.name, device.name, items, device.sms, limit, **fields)
 
 
 def gpu_at_hand(context: Context) -> DeviceFacts | None:

@@ -45,8 +45,7 @@ def compiler_report(
     """Vectorisation facts from compiling a variant's sources to assembly; or no facts, and why.
     `vectorised`: number of gcc's remarks, one for each place and vector width. `vector_share`:
     share of vector instructions in the floating-point arithmetic; None without such arithmetic."""
-    # Of gcc it names the foundation, or begins with gcc.
-    version = compiler_version(variant.build.compiler) or ""
+    version = compiler_version(variant.build.compiler) or ""  # gcc's: its foundation, or its name.
     if "Free Software Foundation" not in version and not GCC_VERSION.match(version):
         return {}, f"{variant.build.compiler} is not gcc, whose report is read"
     listings, remarks = "", ""
@@ -145,9 +144,7 @@ PERMISSION_HINT = (
 INSTALL_HINT = "it comes with the CUDA toolkit (nsight-compute): put its folder on the PATH"
 
 
-def read_counters(
-    bench: Bench, side: Side, workload: Workload, limit_s: float
-) -> Waiting[KernelRuns]:
+def run_ncu(bench: Bench, side: Side, workload: Workload, limit_s: float) -> Waiting[KernelRuns]:
     """Hardware counters of one call by ncu. An error becomes the reason in the result."""
     if shutil.which(NCU) is None:
         return (), f"there is no {NCU} on the PATH: {INSTALL_HINT}"
@@ -220,7 +217,7 @@ def profile_call(
     # At most two profilers run for each variant.
     limit_s = max(SHORTEST_LIMIT_S, context.kill_after_s / (2 * max(variant_count, 1)))
     bench = context.bench
-    runs, ncu_error = yield from read_counters(bench, side, workload, limit_s)
+    runs, ncu_error = yield from run_ncu(bench, side, workload, limit_s)
     if runs:
         return merge_runs(runs, "ncu"), ""
     kernels, trace_error = yield from observe_call(bench, side, workload, "trace", limit_s, [])
@@ -315,7 +312,7 @@ class PeakRates:
 
 def measure_roof(folder: Path, dtype: Dtype, threads: int, working_set: int) -> Waiting[PeakRates]:
     """Measure a processor's rates with `threads` threads on `working_set` bytes, by a program built
-    in `folder`. Repeats disturbed measurements; runs two-byte types as float32. Raises LoopError."""
+    in `folder`. Repeats disturbed measurements; two-byte types run as float32. May raise LoopError."""
     program = folder / "roof"
     compiler = next((name for name in ROOF_COMPILERS if compiler_version(name)), None)
     if compiler is None:

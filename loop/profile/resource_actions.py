@@ -62,8 +62,7 @@ class KernelFindings:
     launches: dict[str, Mapping[str, Sequence[KernelLaunch]]] = field(default_factory=dict)
     """Variant to the launches of each workload, by its name."""
     names: dict[str, str] = field(default_factory=dict)  # Symbol of a launched kernel, demangled.
-    problems: dict[str, str] = field(default_factory=dict)
-    """Problem that fails the step, to its remedy."""
+    problems: dict[str, str] = field(default_factory=dict)  # Problem that fails the step: remedy.
     missing: list[str] = field(default_factory=list)  # Gaps, each with reason and remedy.
 
     def list_placements(self, device: DeviceFacts) -> tuple[Placement, ...]:
@@ -263,8 +262,7 @@ def ask_for_launches(
             note = f"launches of {workload.name}"
             try:
                 reply = yield from worker.ask(request, limit_s=LIMIT_S, note=note)
-                # A remark is no launch.
-                records = [record for record in reply.launches if "remark" not in record]
+                records = [r for r in reply.launches if "remark" not in r]  # A remark is no launch.
                 launches = [KernelLaunch.model_validate(r, extra="ignore") for r in records]
             except (Refused, WorkerLost) as error:
                 return launches_by_workload, declined, f"on {workload.name}: {error}"
@@ -316,18 +314,15 @@ def resources(context: Context, arguments: ResourceTerms) -> RunningAction[Resou
     builds = yield from build_for_gpu(context, findings)
     read_reports(builds, findings)
     yield from find_launches(context, findings, only_built=arguments.built)
-    return Result(_check_findings(context, findings, may_spill=arguments.spills == "tell"))
+    return Result(_make_output(context, findings, may_spill=arguments.spills == "tell"))
 
 
-def _check_findings(
-    context: Context, findings: KernelFindings, *, may_spill: bool
-) -> ResourcesOutput:
+def _make_output(context: Context, findings: KernelFindings, *, may_spill: bool) -> ResourcesOutput:
     """Check reports and launches against limits and budgets; notes gaps."""
     device, architecture, chosen = findings.device, findings.architecture, findings.variants
     placements = findings.list_placements(device) if device else ()
     timed = {w.name for variant in chosen.values() for w in timed_workloads(context, variant)}
-    # Each distinct launch once, and whether a timed workload has it.
-    merged: dict[str, Placement] = {}
+    merged: dict[str, Placement] = {}  # Each distinct launch once; is it of a timed workload?
     for placement in placements:
         key = placement.model_dump_json(exclude={"workload"})
         first = merged.setdefault(key, placement)

@@ -37,8 +37,7 @@ class Operator:
 
     def __init__(self, contract: Contract, op: OpOverload, architecture: str) -> None:
         self.contract = contract
-        self.op = op
-        """Overload in `torch.ops`: attributes by position, a choice as index, no number as NaN."""
+        self.op = op  # In `torch.ops`: attributes by position, choices by index, NaN for none.
         self.raw: Callable[..., Tensor] = getattr(op, "_op", op)
         """C++ function below `op`, for fast eager calls. `torch.compile` needs `op` itself."""
         self.architecture = architecture  # Built for `cpu` or a compute capability such as `sm_89`.

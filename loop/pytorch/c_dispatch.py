@@ -30,8 +30,7 @@ from loop.model.dtypes import Dtype
 from loop.model.measurement import Build
 from loop.model.target import OUTPUT, Attribute, BuildRecipe, CAbiVariant, Signature, Target
 
-BUILD_LIMIT_S = 1800.0
-"""Seconds for a build: nvcc may need minutes for many instances. The result is cached."""
+BUILD_LIMIT_S = 1800.0  # Seconds for a build, which is cached: nvcc may need minutes for it.
 MOST_ARGUMENTS = 16  # Maximum number of inputs, and of attributes, of one operator.
 TYPE_TABLE_SIZE = 64  # Size of the table of PyTorch's element type numbers.
 FUNCTIONS = {
@@ -319,9 +318,7 @@ def load_bridge() -> ctypes.CDLL:
     for field, symbol in SHORTCUTS.items():
         if any(hasattr(library, symbol) for library in torch_libraries()):
             symbols[field] = symbol
-    addresses = Functions(
-        **{field: address_of(find_symbol(name)) for field, name in symbols.items()}
-    )
+    addresses = Functions(**{key: address_of(find_symbol(name)) for key, name in symbols.items()})
     cpu, cuda = (find_symbol(f"aoti_torch_device_type_{device}")() for device in ("cpu", "cuda"))
     tables = Numbers(cpu=cpu, cuda=cuda, byte=type_numbers()["uint8"])
     for name, number in type_numbers().items():

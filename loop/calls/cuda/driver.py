@@ -234,7 +234,6 @@ class Device:
 
     @property
     def free_bytes(self) -> int:
-        """Free device memory in bytes."""
         return self.driver.get("cuMemGetInfo_v2", SIZE, ctypes.byref(SIZE()))
 
     def copy(self, function: str, destination: Any, source: Any, size: int) -> None:

@@ -23,8 +23,7 @@ WAIT_EQUAL = 1  # CU_STREAM_WAIT_VALUE_EQ.
 UNJOINED = 904  # CUDA_ERROR_STREAM_CAPTURE_UNJOINED: a forked stream did not join again.
 LEFT_WORK = "left work on another stream, and its own does not wait for that"
 SHUT, OPEN = 0, 1
-LAUNCH_LIMIT_S = 0.02
-"""Seconds of launching after which the stream goes on anyway. It queues about 1000 launches."""
+LAUNCH_LIMIT_S = 0.02  # Seconds of launching after which the stream goes on; it queues about 1000.
 GAP = 512  # Minimum bytes after each output, so that a stray write damages no other output.
 PTX = b".version 6.0\n.target sm_50\n.address_size 64\n.visible .entry empty() { ret; }\n"
 """A kernel that does nothing, in NVIDIA's assembly language."""
@@ -88,8 +87,7 @@ class Stopwatch:
         self.stream, self.can_queue_all, driver = stream, can_queue_all, stream.driver
         handle = driver.get("cuMemHostAlloc", ctypes.c_void_p, 4, PORTABLE | MAPPED)
         self._flag_memory = Owned(driver, handle, "cuMemFreeHost")
-        self._flag = ctypes.c_uint32.from_address(handle)
-        """SHUT or OPEN; the GPU reads it by `_flag_address`."""
+        self._flag = ctypes.c_uint32.from_address(handle)  # SHUT or OPEN; the GPU reads it, too.
         self._flag_address = driver.get("cuMemHostGetDevicePointer_v2", ctypes.c_uint64, handle, 0)
         events = [driver.get("cuEventCreate", ctypes.c_void_p, 0) for _ in range(2)]
         self._begin, self._end = (Owned(driver, event, "cuEventDestroy_v2") for event in events)
@@ -225,8 +223,7 @@ class DeviceStage(Stage):
         nodes = getattr(self.graph, "nodes", UNKNOWN_NODES)
         self.graph_nodes = 0 if self.graph is None else max(1, nodes)
         self.calls.overwrite(self.results)
-        # Last, because a result may be a view of an input.
-        self.calls.places.renew(len(windows), rotations)
+        self.calls.places.renew(len(windows), rotations)  # Last: a result may view an input.
 
     def run(self, count: int) -> int:
         """Make all calls `count` times; return nanoseconds by GPU events. Waits for all work."""
