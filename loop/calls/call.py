@@ -128,10 +128,8 @@ class Plain:
         from pydantic_core import core_schema
 
         hints = get_type_hints(cls)
-        fields = {
-            name: core_schema.typed_dict_field(handler.generate_schema(hints[name]))
-            for name in cls.__annotations__
-        }
+        schemas = {name: handler.generate_schema(hints[name]) for name in cls.__annotations__}
+        fields = {name: core_schema.typed_dict_field(schema) for name, schema in schemas.items()}
         exact = core_schema.typed_dict_schema(fields, extra_behavior="forbid")
         return core_schema.no_info_after_validator_function(lambda values: cls(**values), exact)
 

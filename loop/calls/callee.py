@@ -31,6 +31,7 @@ DTYPE_NAMES: dict[torch.dtype, Dtype] = {getattr(torch, name): name for name in 
 INTEGER_TYPES = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 """Bytes of an element to the integer type of that size, as which numpy reads any element."""
 Function = Callable[..., Any]
+INTEGERS = (torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8)
 
 
 def use_threads(threads: int) -> None:
@@ -140,9 +141,6 @@ def bits_of(tensor: Tensor) -> Tensor:
 def bytes_of(tensor: Tensor) -> bytes:
     """Bytes of a tensor on the host, C order."""
     return tensor.resolve_neg().view(INTEGER_TYPES[tensor.element_size()]).numpy().tobytes()
-
-
-INTEGERS = (torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8)
 
 
 @dataclass(frozen=True)

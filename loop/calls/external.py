@@ -102,7 +102,6 @@ class ExternalCall(Prepared):
                 env={**os.environ, **self.environment},
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
-                check=False,
                 preexec_fn=lift_memory_limit,
             )
         except (FileNotFoundError, PermissionError) as error:

@@ -36,6 +36,10 @@ output, which is read first; the host's clock cannot tell it from an interruptio
 Run = Callable[[], Any]
 Windows = Sequence[Sequence[int]]  # For each call, the first element of the window in each input.
 _Handler = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+CONTROL_BYTES = 1 << 16  # Words of the judge's orders, where shared memory begins (see `arena`).
+WARMED_BYTES = 32 << 20  # Larger tensors are not brought into caches before timing.
+GAP_BYTES = 4096  # Least gap between tensors: a small out-of-bounds write damages no other tensor.
+ALIGNMENT = 256
 
 
 class _Action(ctypes.Structure):
@@ -324,12 +328,6 @@ class Stage:
 
     def copy_results(self) -> None:
         """Copy the result of each call to where the judge reads it."""
-
-
-CONTROL_BYTES = 1 << 16  # Words of the judge's orders, where shared memory begins (see `arena`).
-WARMED_BYTES = 32 << 20  # Larger tensors are not brought into caches before timing.
-GAP_BYTES = 4096  # Least gap between tensors: a small out-of-bounds write damages no other tensor.
-ALIGNMENT = 256
 
 
 def place_tensors(call: Call, calls: int) -> tuple[list[int], list[int], int]:

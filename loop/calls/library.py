@@ -16,6 +16,7 @@ from loop.calls.memory import Allocate, Buffer
 
 if TYPE_CHECKING:
     from loop.calls.cuda.driver import Device
+Invoke = Callable[..., None]
 
 
 class Compiled:
@@ -68,9 +69,6 @@ def check_build_id(library: ctypes.CDLL, expected: str) -> None:
     if build_id != expected:
         built = build_id[:12] or "nothing known"
         raise Refused(f"stale binary: built from {built}, the sources are {expected[:12]}")
-
-
-Invoke = Callable[..., None]
 
 
 def bind_entry(

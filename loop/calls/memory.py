@@ -33,6 +33,8 @@ FLOAT_BITS |= {"float8_e4m3fn": (4, 3), "float8_e5m2": (5, 2)}
 _draw = random.Random()  # Seeded by the system, so no variant can predict guard bytes.
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+Allocate = Callable[[int, int, str, int], "Memory"]
+"""Allocates memory for a tensor. Arguments: bytes, misalignment in bytes, type, bytes of a zone."""
 
 
 class Guard(NamedTuple):
@@ -190,10 +192,6 @@ class Memory(ABC):
 
     def unprotect_zones(self) -> None:
         """Make the zones accessible again. Afterwards, tensor and zones must be rewritten."""
-
-
-Allocate = Callable[[int, int, str, int], Memory]
-"""Allocates memory for a tensor. Arguments: bytes, misalignment in bytes, type, bytes of a zone."""
 
 
 class Buffer(Memory):

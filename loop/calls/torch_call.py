@@ -256,10 +256,9 @@ class FunctionCalls(TimedCalls):
     def bind(self, windows: Windows) -> Sequence[Run]:
         runs = []
         for window, buffers in zip(windows, self.buffers, strict=False):
-            inputs = [
-                pool.as_strided(part.shape, part.strides("contiguous"), first)
-                for pool, part, first in zip(self.pools, self.call.inputs, window, strict=True)
-            ]
+            inputs = []
+            for pool, part, first in zip(self.pools, self.call.inputs, window, strict=True):
+                inputs.append(pool.as_strided(part.shape, part.strides("contiguous"), first))
             outputs = buffers if self.callee.terms.passes_outputs else ()
             runs.append(self.callee.bind(inputs, outputs))
         return runs

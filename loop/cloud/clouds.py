@@ -26,8 +26,6 @@ UNWATCHED_AFTER_S = 15.0  # Seconds of silence after which the machine is report
 NO_CLOUD = "no metadata server answers, so this machine is in no cloud that loop knows"
 ENDING_EVENTS = ("Preempt", "Terminate", "Redeploy", "Reboot")
 """Azure events that end all running programs; a freeze does not."""
-
-
 CLOUDS = ("gcp", "aws", "azure")
 CHOICES = ("auto", *CLOUDS, "off")  # Values of the option `--watch-preemption`.
 

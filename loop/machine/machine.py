@@ -30,6 +30,29 @@ from loop.model.record import Machine
 
 QUERY_LIMIT_S = 60  # Time limit in seconds: a driver may have to initialise every GPU first.
 VISIBLE_VARIABLE = "CUDA_VISIBLE_DEVICES"
+GENERIC_GPU_WORD = re.compile(r"NVIDIA|TESLA|GEFORCE|GPU|SXM\d?|HBM\d\w?")
+"""Words of a GPU name that do not identify the model. `PCIe`, `NVL`, `MIG`, `Ti`, `Laptop` do."""
+MEMORY_SIZE_WORD = re.compile(r"\d+GI?B")
+Release = tuple[int, int]  # A CUDA release, as in (12, 4).
+OLDEST_DRIVER = {11: "R450", 12: "R525", 13: "R580"}
+"""CUDA major release to the oldest driver branch that runs its machine code, for all minor
+releases. PTX, which the driver compiles, needs a driver of the exact release
+(docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html, table 1)."""
+TOOLKIT_ARCHIVE = "https://developer.nvidia.com/cuda-toolkit-archive"
+VERSION_LIMIT_S = 10
+NVCC_RELEASE_TEXT = "Cuda compilation tools"
+"""Start of the line in which `nvcc --version` names its release; its first line does not."""
+VERSION_BY_PATH: dict[str, str] = {}  # Version lines of compilers that ran, by path.
+LANES_BY_FLAG = {"avx512f": 16, "avx": 8, "sse2": 4, "asimd": 4}
+"""Processor flag to float32 elements per vector, widest first."""
+IDENTIFYING_LINES = (
+    "vendor_id", "cpu family", "model", "model name", "stepping", "cache size", "flags",
+    "CPU implementer", "CPU architecture", "CPU variant", "CPU part", "Features",
+)  # fmt: skip
+"""Lines of /proc/cpuinfo that decide which instructions a compiler chooses."""
+CONTROL_GROUP = Path("/sys/fs/cgroup")
+RECLAIMABLE = ("inactive_file", "active_file", "slab_reclaimable")
+"""Counters in a control group's memory.stat for memory that the kernel frees on demand."""
 
 
 @dataclass(frozen=True)
@@ -139,11 +162,6 @@ def explain_no_gpu(gpus: Gpus) -> tuple[str, str]:
     return f"no GPU{there} {gpus.unusable_reason}", hint
 
 
-GENERIC_GPU_WORD = re.compile(r"NVIDIA|TESLA|GEFORCE|GPU|SXM\d?|HBM\d\w?")
-"""Words of a GPU name that do not identify the model. `PCIe`, `NVL`, `MIG`, `Ti`, `Laptop` do."""
-MEMORY_SIZE_WORD = re.compile(r"\d+GI?B")
-
-
 def is_same_gpu_model(name: str, driver_name: str) -> bool:
     """Whether two names mean the same GPU model: `H100` and `NVIDIA H100 80GB HBM3`, not `H100
     PCIe`. Memory sizes are compared only if both names contain one."""
@@ -168,14 +186,6 @@ def facts_of_present_gpu(
     return reported if is_other_size else datasheet
 
 
-Release = tuple[int, int]  # A CUDA release, as in (12, 4).
-OLDEST_DRIVER = {11: "R450", 12: "R525", 13: "R580"}
-"""CUDA major release to the oldest driver branch that runs its machine code, for all minor
-releases. PTX, which the driver compiles, needs a driver of the exact release
-(docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html, table 1)."""
-TOOLKIT_ARCHIVE = "https://developer.nvidia.com/cuda-toolkit-archive"
-
-
 def explain_old_driver(
     subject: str, toolkit: str, newest_cuda: Release | None, driver: str | None
 ) -> tuple[str, str]:
@@ -197,12 +207,6 @@ def requests_code_for(flags: Sequence[str], architecture: str) -> bool:
     """True if compiler flags ask for code for this architecture, also as `sm_90a` or `native`."""
     request = rf"\b{architecture}[af]?\b|-(?:arch|-gpu-architecture)[= ]native\b"
     return bool(re.search(request, " ".join(flags)))
-
-
-VERSION_LIMIT_S = 10
-NVCC_RELEASE_TEXT = "Cuda compilation tools"
-"""Start of the line in which `nvcc --version` names its release; its first line does not."""
-VERSION_BY_PATH: dict[str, str] = {}  # Version lines of compilers that ran, by path.
 
 
 @functools.cache
@@ -253,10 +257,9 @@ def nvcc_release(compiler: str) -> str | None:
 
 def installed_version(package: str) -> str | None:
     """Version of an installed package, by metadata (importing torch is slow); None without it."""
-    try:
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
         return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None
+    return None
 
 
 @functools.cache
@@ -266,18 +269,6 @@ def processor_facts() -> tuple[tuple[str, str], ...]:
     text = cpuinfo.read_text(errors="replace") if cpuinfo.is_file() else ""
     pairs = (line.partition(":") for line in text.splitlines())
     return tuple((name.strip(), value.strip()) for name, _, value in pairs)
-
-
-LANES_BY_FLAG = {"avx512f": 16, "avx": 8, "sse2": 4, "asimd": 4}
-"""Processor flag to float32 elements per vector, widest first."""
-IDENTIFYING_LINES = (
-    "vendor_id", "cpu family", "model", "model name", "stepping", "cache size", "flags",
-    "CPU implementer", "CPU architecture", "CPU variant", "CPU part", "Features",
-)  # fmt: skip
-"""Lines of /proc/cpuinfo that decide which instructions a compiler chooses."""
-CONTROL_GROUP = Path("/sys/fs/cgroup")
-RECLAIMABLE = ("inactive_file", "active_file", "slab_reclaimable")
-"""Counters in a control group's memory.stat for memory that the kernel frees on demand."""
 
 
 def count_memory_kills() -> int:

@@ -26,6 +26,8 @@ THROTTLE_REASONS = {
 }  # Bits of nvmlClocksEventReason in words. 1 (idle) and 2 (clocks set by a user) do not throttle.
 THROTTLE_FUNCTIONS = tuple(f"nvmlDeviceGetCurrentClocks{s}Reasons" for s in ("Event", "Throttle"))
 """One function under its names in new and in older drivers."""
+BUSY_PERCENT = 5  # Percentage of busy time above which others are reported; a desktop stays below.
+UNEXPLAINED_BYTES = 2 * 2**30  # More unexplained memory has another user: drivers take 0.5 GiB.
 
 
 class MemoryInfo(ctypes.Structure):
@@ -130,10 +132,6 @@ def open_sensors(uuid: str, library: str = LIBRARY) -> Sensors | None:
             return Sensors(nvml, handle)
     nvml.nvmlShutdown()
     return None
-
-
-BUSY_PERCENT = 5  # Percentage of busy time above which others are reported; a desktop stays below.
-UNEXPLAINED_BYTES = 2 * 2**30  # More unexplained memory has another user: drivers take 0.5 GiB.
 
 
 def warn_of_others(

@@ -26,6 +26,11 @@ from loop.timing.readiness import hold_device, ready_variants
 
 Rule = TypeVar("Rule", TreeRule, SeverityRule)
 SUFFICIENT_RATIO = 1.5  # Ratio to the baseline from which a call needs no further work.
+FACTS_IN_SENTENCE = ("device", "ratio", "time_us")
+"""Facts left out of the table, because the sentence above it states them."""
+MOST_KERNELS = 4  # Most kernels of a call that the report shows.
+ROOF_FACTS = ("flops_share", "bandwidth_share", "roof")  # Facts that need a device's peak rate.
+COUNTER_FACTS = (*profiler.SHARES, "stall")  # Facts that only a GPU's hardware counters tell.
 
 
 def first_match(
@@ -120,13 +125,6 @@ def make_profile(
         fix=leaf.fix if leaf else None,
         gain=leaf.gain if leaf else None,
     )
-
-
-FACTS_IN_SENTENCE = ("device", "ratio", "time_us")
-"""Facts left out of the table, because the sentence above it states them."""
-MOST_KERNELS = 4  # Most kernels of a call that the report shows.
-ROOF_FACTS = ("flops_share", "bandwidth_share", "roof")  # Facts that need a device's peak rate.
-COUNTER_FACTS = (*profiler.SHARES, "stall")  # Facts that only a GPU's hardware counters tell.
 
 
 def describe_leaf(profile: Profile) -> tuple[Profile, str]:

@@ -29,9 +29,8 @@ THREADS_PER_BLOCK = 1024  # Most threads in a block on any GPU.
 GRID_LIMITS = (2**31 - 1, 65535, 65535)
 """Most blocks along x, y, z (CUDA C++ programming guide, technical specifications)."""
 BLOCK_LIMITS = (1024, 1024, 64)  # Most threads of a block along x, y, z, from the same table.
-
-
 Dim3 = tuple[int, int, int]
+Residency = tuple[int, str]  # Resident blocks per multiprocessor, and what limits them.
 
 
 class KernelLaunch(Model):
@@ -131,9 +130,6 @@ class ResourcesOutput(Output):
     """Budgets that are exceeded."""
     impossible: tuple[str, ...] = ()
     """Launches that the GPU refuses."""
-
-
-Residency = tuple[int, str]  # Resident blocks per multiprocessor, and what limits them.
 
 
 def count_resident_blocks(

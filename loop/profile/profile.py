@@ -37,66 +37,8 @@ VECTORISED = re.compile(r"optimized: .*\bloop vectorized\b")
 ARITHMETIC = re.compile(
     r"(?m)^\s+v?(?:add|sub|mul|div|min|max|sqrt|fn?m(?:add|sub)\d{3})(?P<kind>[ps])[shd]\s"
 )  # x86 floating-point instruction in a listing; kind `p`: whole vectors, `s`: one element.
-
-
-def compiler_report(
-    bench: Bench, variant: CAbiVariant, limit_s: float
-) -> Waiting[tuple[dict[str, int | float | None], str]]:
-    """Vectorisation facts from compiling a variant's sources to assembly; or no facts, and why.
-    `vectorised`: number of gcc's remarks, one for each place and vector width. `vector_share`:
-    share of vector instructions in the floating-point arithmetic; None without such arithmetic."""
-    version = compiler_version(variant.build.compiler) or ""  # gcc's: its foundation, or its name.
-    if "Free Software Foundation" not in version and not GCC_VERSION.match(version):
-        return {}, f"{variant.build.compiler} is not gcc, whose report is read"
-    listings, remarks = "", ""
-    with tempfile.TemporaryDirectory(dir=bench.scratch) as folder:
-        listing = Path(folder) / "listing.s"
-        for source in variant.sources:
-            command = [variant.build.compiler, *variant.build.flags, f"-I{bench.include}", *LISTING]
-            command += [source, "-o", str(listing)]
-            note = f"reading what the compiler makes of {source}"
-            build = run(command, cwd=bench.folder, limit_s=limit_s, env=ENGLISH_MESSAGES, note=note)
-            completed = yield from build
-            if not completed.succeeded:
-                why = first_error(completed.errors) or completed.ending
-                return {}, f"the compiler's report on {source}: {why}"
-            listings += listing.read_text(errors="replace")
-            remarks += completed.errors
-    count, share = len(VECTORISED.findall(remarks)), vector_share(listings)
-    return {"vectorised": count, "vector_share": share}, ""
-
-
-def vector_share(listing: str) -> float | None:
-    """Share of vector instructions in the floating-point arithmetic of x86 assembly; None: none."""
-    kinds = [match["kind"] for match in ARITHMETIC.finditer(listing)]
-    return kinds.count("p") / len(kinds) if kinds else None
-
-
 KernelRuns = tuple[tuple[KernelRun, ...], str]
 """Kernel launches of one call in order, and why there are none, with a remedy."""
-
-
-def observe_call(
-    bench: Bench, side: Side, workload: Workload, mode: ObserveMode, limit_s: float, tool: list[str]
-) -> Waiting[tuple[tuple[Kernel, ...], str]]:
-    """Make one profiled call in a worker of its own. Returns the kernels that the worker saw, and
-    why the call failed, or empty. `mode`: see `Observe`. `tool`: a profiler's command, or empty."""
-    note = f"watching {side.name} on {workload.name}"
-    try:
-        yield from bench.prepare_answer(workload, with_windows=True)
-        with bench.start_worker(side, tool=tool) as worker:
-            yield from worker.receive(START_LIMIT_S, note)
-            request = Observe(bench.make_call(workload, side.name, with_windows=True), mode)
-            kernels = yield from worker.ask(request, limit_s=limit_s, note=note)
-            if tool:
-                code = yield from worker.wait_for_end(limit_s, f"waiting for {tool[0]}")
-                if code:
-                    return (), f"{tool[0]} ended with {code}"
-    except (Refused, WorkerLost, LoopError) as error:
-        return (), str(error)
-    return kernels, ""
-
-
 NCU = "ncu"
 NCU_LIMIT_S = 40.0  # Seconds, with the import of torch; few kernels take 2 to 4 s.
 MOST_LAUNCHES = 40  # Most launches of a call that ncu measures.
@@ -142,6 +84,72 @@ PERMISSION_HINT = (
     "root; a container needs --cap-add=SYS_ADMIN"
 )
 INSTALL_HINT = "it comes with the CUDA toolkit (nsight-compute): put its folder on the PATH"
+SHARES = ("dram", "sm", "warps_active", "bank_conflicts")  # Facts of a profiler as shares, 0 to 1.
+MOST_STALLS = 3  # Most stall reasons that are kept of a kernel.
+SHORTEST_LIMIT_S = 10.0  # Shortest time limit in seconds of a profiler, for any number of variants.
+ROOF_SOURCE = Path(__file__).with_name("roof.c")
+ROOF_COMPILERS = ("g++", "gcc", "clang++", "clang")
+ROOF_FLAGS = ("-O3", "-march=native", "-ffp-contract=fast", "-pthread")
+ROOF_TRIAL_MS = 10
+ROOF_LIMIT_S = 20.0
+UNDISTURBED_SHARE, ROOF_TRIES = 0.8, 3
+"""Share of its best rate that a valid measurement of the roof reaches, and number of attempts."""
+MOST_SHARE = 1.1  # Share of a measured roof that noise may reach; beyond it the roof is wrong.
+UNMEASURED = "the roof of this machine could not be measured"
+
+
+def compiler_report(
+    bench: Bench, variant: CAbiVariant, limit_s: float
+) -> Waiting[tuple[dict[str, int | float | None], str]]:
+    """Vectorisation facts from compiling a variant's sources to assembly; or no facts, and why.
+    `vectorised`: number of gcc's remarks, one for each place and vector width. `vector_share`:
+    share of vector instructions in the floating-point arithmetic; None without such arithmetic."""
+    version = compiler_version(variant.build.compiler) or ""  # gcc's: its foundation, or its name.
+    if "Free Software Foundation" not in version and not GCC_VERSION.match(version):
+        return {}, f"{variant.build.compiler} is not gcc, whose report is read"
+    listings, remarks = "", ""
+    with tempfile.TemporaryDirectory(dir=bench.scratch) as folder:
+        listing = Path(folder) / "listing.s"
+        for source in variant.sources:
+            command = [variant.build.compiler, *variant.build.flags, f"-I{bench.include}", *LISTING]
+            command += [source, "-o", str(listing)]
+            note = f"reading what the compiler makes of {source}"
+            build = run(command, cwd=bench.folder, limit_s=limit_s, env=ENGLISH_MESSAGES, note=note)
+            completed = yield from build
+            if not completed.succeeded:
+                why = first_error(completed.errors) or completed.ending
+                return {}, f"the compiler's report on {source}: {why}"
+            listings += listing.read_text(errors="replace")
+            remarks += completed.errors
+    count, share = len(VECTORISED.findall(remarks)), vector_share(listings)
+    return {"vectorised": count, "vector_share": share}, ""
+
+
+def vector_share(listing: str) -> float | None:
+    """Share of vector instructions in the floating-point arithmetic of x86 assembly; None: none."""
+    kinds = [match["kind"] for match in ARITHMETIC.finditer(listing)]
+    return kinds.count("p") / len(kinds) if kinds else None
+
+
+def observe_call(
+    bench: Bench, side: Side, workload: Workload, mode: ObserveMode, limit_s: float, tool: list[str]
+) -> Waiting[tuple[tuple[Kernel, ...], str]]:
+    """Make one profiled call in a worker of its own. Returns the kernels that the worker saw, and
+    why the call failed, or empty. `mode`: see `Observe`. `tool`: a profiler's command, or empty."""
+    note = f"watching {side.name} on {workload.name}"
+    try:
+        yield from bench.prepare_answer(workload, with_windows=True)
+        with bench.start_worker(side, tool=tool) as worker:
+            yield from worker.receive(START_LIMIT_S, note)
+            request = Observe(bench.make_call(workload, side.name, with_windows=True), mode)
+            kernels = yield from worker.ask(request, limit_s=limit_s, note=note)
+            if tool:
+                code = yield from worker.wait_for_end(limit_s, f"waiting for {tool[0]}")
+                if code:
+                    return (), f"{tool[0]} ended with {code}"
+    except (Refused, WorkerLost, LoopError) as error:
+        return (), str(error)
+    return kernels, ""
 
 
 def run_ncu(bench: Bench, side: Side, workload: Workload, limit_s: float) -> Waiting[KernelRuns]:
@@ -202,11 +210,6 @@ def read_log(text: str) -> tuple[KernelRun, ...]:
     return tuple(runs)
 
 
-SHARES = ("dram", "sm", "warps_active", "bank_conflicts")  # Facts of a profiler as shares, 0 to 1.
-MOST_STALLS = 3  # Most stall reasons that are kept of a kernel.
-SHORTEST_LIMIT_S = 10.0  # Shortest time limit in seconds of a profiler, for any number of variants.
-
-
 def profile_call(
     context: Context, side: Side, workload: Workload, variant_count: int
 ) -> Waiting[tuple[DeviceProfile | None, str]]:
@@ -263,17 +266,6 @@ def merge_runs(runs: Sequence[KernelRun], by: Literal["ncu", "torch's profiler"]
     )
 
 
-ROOF_SOURCE = Path(__file__).with_name("roof.c")
-ROOF_COMPILERS = ("g++", "gcc", "clang++", "clang")
-ROOF_FLAGS = ("-O3", "-march=native", "-ffp-contract=fast", "-pthread")
-ROOF_TRIAL_MS = 10
-ROOF_LIMIT_S = 20.0
-UNDISTURBED_SHARE, ROOF_TRIES = 0.8, 3
-"""Share of its best rate that a valid measurement of the roof reaches, and number of attempts."""
-MOST_SHARE = 1.1  # Share of a measured roof that noise may reach; beyond it the roof is wrong.
-UNMEASURED = "the roof of this machine could not be measured"
-
-
 @dataclass(frozen=True)
 class PeakRates:
     """Peak rates of a device; None if unknown."""
@@ -312,7 +304,7 @@ class PeakRates:
 
 def measure_roof(folder: Path, dtype: Dtype, threads: int, working_set: int) -> Waiting[PeakRates]:
     """Measure a processor's rates with `threads` threads on `working_set` bytes, by a program built
-    in `folder`. Repeats disturbed measurements; two-byte types run as float32. May raise LoopError."""
+    in `folder`. Repeats disturbed ones; two-byte types run as float32. Raises LoopError."""
     program = folder / "roof"
     compiler = next((name for name in ROOF_COMPILERS if compiler_version(name)), None)
     if compiler is None:

@@ -49,6 +49,11 @@ ARCHITECTURE = re.compile(r"sm_(\d+)(\d)([af]?)$")
 LIMIT_S = 20.0  # Time limit in seconds of one dry-run call, which computes nothing.
 NO_REPORT = "its compiler was not asked what kernels take"
 DRY_RUN_HINT = "in a dry run no tensor may be touched by the host"
+FEWER_RESOURCES_HINT = "take a smaller tile, more warps or fewer registers"
+BUDGET_HINT = f"{FEWER_RESOURCES_HINT}; or allow it under `budgets` in target.yaml"
+NO_LAUNCH = "say in target.yaml how it is built for the emulator (`emulation`)"
+MOST_ROWS = 12  # Most kernels in the table; kernels with problems come first.
+NOTE = "Shared memory and blocks are those of the launches that the host code makes."
 
 
 @dataclass
@@ -273,13 +278,6 @@ def ask_for_launches(
             if reply.entry_error:
                 declined[workload.name] = reply.entry_error
     return launches_by_workload, declined, ""
-
-
-FEWER_RESOURCES_HINT = "take a smaller tile, more warps or fewer registers"
-BUDGET_HINT = f"{FEWER_RESOURCES_HINT}; or allow it under `budgets` in target.yaml"
-NO_LAUNCH = "say in target.yaml how it is built for the emulator (`emulation`)"
-MOST_ROWS = 12  # Most kernels in the table; kernels with problems come first.
-NOTE = "Shared memory and blocks are those of the launches that the host code makes."
 
 
 class ResourceTerms(Model):

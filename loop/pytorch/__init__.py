@@ -132,10 +132,8 @@ def _make_operator(definitions: Project, name: str, device: str | torch.device |
     for (folder, _), other_operator in _operators.items():
         is_other_target = folder != definitions.target.resolve()
         if is_other_target and other_operator.contract.namespace == contract.namespace:
-            raise UsageError(
-                f"torch.ops.{contract.namespace} is that of the target in {folder} already",
-                hint=f"give the one in {definitions.target} another `name`",
-            )
+            message = f"torch.ops.{contract.namespace} is that of the target in {folder} already"
+            raise UsageError(message, hint=f"give the one in {definitions.target} another `name`")
     built = build_variant(name, target.compiled_variant(name, architecture), definitions.target)
     terms = LibraryTerms(variant.device, variant.entry, built.library, built.build_id)
     try:
@@ -154,8 +152,6 @@ def _architecture(variant: str, required_type: str, device: torch.device) -> str
     if device.type != "cuda":
         return device.type
     if not torch.cuda.is_available():
-        raise UsageError(
-            f"variant {variant} runs on a GPU, and PyTorch sees none",
-            hint=f"PyTorch {torch.__version__}: install one made for CUDA, and the NVIDIA driver",
-        )
+        hint = f"PyTorch {torch.__version__}: install one made for CUDA, and the NVIDIA driver"
+        raise UsageError(f"variant {variant} runs on a GPU, and PyTorch sees none", hint=hint)
     return "sm_{}{}".format(*torch.cuda.get_device_capability(device))

@@ -33,17 +33,12 @@ from loop.model.target import OUTPUT, Attribute, BuildRecipe, CAbiVariant, Signa
 BUILD_LIMIT_S = 1800.0  # Seconds for a build, which is cached: nvcc may need minutes for it.
 MOST_ARGUMENTS = 16  # Maximum number of inputs, and of attributes, of one operator.
 TYPE_TABLE_SIZE = 64  # Size of the table of PyTorch's element type numbers.
+PROPERTIES = ("data_ptr", "dim", "sizes", "strides", "dtype", "device_type", "device_index")
 FUNCTIONS = {
     "library_init_impl": "aoti_torch_library_init_impl",
     "library_impl": "aoti_torch_library_impl",
     "delete_tensor": "aoti_torch_delete_tensor_object",
-    "data_ptr": "aoti_torch_get_data_ptr",
-    "dim": "aoti_torch_get_dim",
-    "sizes": "aoti_torch_get_sizes",
-    "strides": "aoti_torch_get_strides",
-    "dtype": "aoti_torch_get_dtype",
-    "device_type": "aoti_torch_get_device_type",
-    "device_index": "aoti_torch_get_device_index",
+    **{name: f"aoti_torch_get_{name}" for name in PROPERTIES},
     "empty_strided": "aoti_torch_empty_strided",
     "grad_mode": "aoti_torch_grad_mode_is_enabled",
     "requires_grad": "_ZNK3c1010TensorImpl13requires_gradEv",
@@ -78,6 +73,7 @@ TAGS = (torch.Tag.pt2_compliant_tag, STRIDES_TAG)
 """Tags of operators: they pass `opcheck`, and compilers have to keep the strides of inputs."""
 SCHEMA_TYPES = {"flag": "bool", "choice": "int", "number": "float"}
 """Kind of attribute, in the order of LoopTorchKind, to its type in the operator's schema."""
+INT, TEXT, ADDRESS = ctypes.c_int32, ctypes.c_char_p, ctypes.c_void_p
 
 
 @dataclass(frozen=True)
@@ -176,9 +172,6 @@ class Unavailable(WorkFailed):
 def _fields(kind: Any, *names: str) -> tuple[tuple[str, Any], ...]:
     """Fields of a C structure that have one type, in this order."""
     return tuple((name, kind) for name in names)
-
-
-INT, TEXT, ADDRESS = ctypes.c_int32, ctypes.c_char_p, ctypes.c_void_p
 
 
 class Functions(ctypes.Structure):

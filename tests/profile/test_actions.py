@@ -18,7 +18,7 @@ from loop.model.record import Finished
 from loop.model.workloads import expand_sets
 from loop.profile.actions import ProfileOutput, ProfileTerms
 from loop.profile.launch_limits import ParallelismOutput
-from loop.profile.profile import TIME_COUNTER, KernelRuns, PeakRates, run_ncu, read_log, vector_share
+from loop.profile.profile import TIME_COUNTER, KernelRuns, PeakRates, read_log, run_ncu, vector_share
 from loop.steps.context import Context, Task
 from loop.workers.bench import Bench
 from tests import tiny_cuda
