@@ -51,7 +51,8 @@ def strides_of(shape: Sizes, layout: str, constant_axis: int = -1) -> Sizes:
         axes = axes[:1] + axes[-2:0:-1] + axes[-1:]
     elif layout == "transposed":
         axes = [*axes[:-2], *axes[:-3:-1]]
-    strides, is_padded = [0] * len(shape), layout == "strided"
+    strides = [0] * len(shape)
+    is_padded = layout == "strided"
     # A vector has no rows to pad: every second element is left out in place of that.
     stride = 2 if is_padded and len(shape) == 1 else 1
     for axis in reversed(axes):

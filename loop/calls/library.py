@@ -77,7 +77,8 @@ def bind_entry(
     """The C call on tensors at these addresses: of the inputs, in this layout, then of the outputs.
     Its first argument is the C array of the inputs. `invoke`: `Compiled.invoke`. `stream`: CUDA
     stream for the entry; None on the host."""
-    structs, input_count = list[LoopTensor](), len(call.inputs)
+    structs: list[LoopTensor] = []
+    input_count = len(call.inputs)
     tensors = (*call.inputs, *call.separate_outputs)
     for number, (tensor, address) in enumerate(zip(tensors, addresses, strict=True)):
         strides = tensor.strides(layout if number < input_count else "contiguous")

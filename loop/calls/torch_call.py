@@ -156,9 +156,7 @@ class Importable:
         device_places = DevicePlaces(places, holds_outputs=self.terms.passes_outputs)
         calls = DeviceFunctionCalls(callee, device_places)
         stream = Stream(the_device().driver, is_default=True)  # Where torch works.
-        stopwatch = Stopwatch(
-            stream, can_queue_all=False
-        )  # Single launches are a part of the time.
+        stopwatch = Stopwatch(stream, can_queue_all=False)  # Launches are a part of the time.
         return DeviceStage(calls, slowdown, stopwatch)
 
 

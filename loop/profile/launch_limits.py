@@ -250,9 +250,9 @@ def find_occupancy(context: Context, name: str, workload: Workload) -> Occupancy
             return occupancy
     if launch is None or (device is None and variant.device == "cuda"):
         return None
-    values, threads = workload.formula_values, bench.threads
+    values = workload.formula_values
     if device is None:
-        values = {**values, "cores": threads, "lanes": vector_lanes()}
+        values = {**values, "cores": bench.threads, "lanes": vector_lanes()}
 
     def rounded_up(formula: int | str) -> int:
         if isinstance(formula, int):
@@ -261,13 +261,13 @@ def find_occupancy(context: Context, name: str, workload: Workload) -> Occupancy
 
     items = rounded_up(launch.blocks)
     if device is None:
-        on, limit = say.count(threads, "thread"), (1, "one piece a thread")
+        on, limit = say.count(bench.threads, "thread"), (1, "one piece a thread")
         at_hand = bench.device == "cpu"
-        return make_occupancy(name, workload.name, on, items, threads, limit, at_hand=at_hand)
+        return make_occupancy(name, workload.name, on, items, bench.threads, limit, at_hand=at_hand)
     formulas = {"registers": launch.registers, "shared memory": launch.shared_bytes}
     amounts = {key: rounded_up(formula) for key, formula in formulas.items() if formula is not None}
-    block, registers = rounded_up(launch.threads), amounts.get("registers")
-    limit = count_resident_blocks(device, block, registers, amounts.get("shared memory"))
+    threads, registers = rounded_up(launch.threads), amounts.get("registers")
+    limit = count_resident_blocks(device, threads, registers, amounts.get("shared memory"))
     unknown = tuple(resource for resource in formulas if resource not in amounts)
     fields = {"at_hand": device == gpu_at_hand(context), "unknown": unknown}
     return make_occupancy(name, workload.name, device.name, items, device.sms, limit, **fields)

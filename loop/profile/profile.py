@@ -191,7 +191,8 @@ def read_log(text: str) -> tuple[KernelRun, ...]:
         scale = UNIT_NS[time_unit[1]] if time_unit else 1.0  # Times in nanoseconds.
         with suppress(ValueError):  # Skips `n/a`.
             counters[counter] = scale * float((row.get("Metric Value") or "").replace(",", ""))
-    runs, percents = [], PERCENT_COUNTERS.items()
+    runs = []
+    percents = PERCENT_COUNTERS.items()
     for launch, counters in counters_by_launch.items():
         facts: dict[str, Any] = {fact: counters[c] / 100 for fact, c in percents if c in counters}
         if TIME_COUNTER in counters:

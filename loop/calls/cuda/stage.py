@@ -156,7 +156,8 @@ class DevicePlaces(Places):
     def __init__(self, host: Places, *, holds_outputs: bool = True) -> None:
         """Allocate device memory for as many calls as `host` has room for, and copy the inputs.
         `holds_outputs`: whether calls get outputs passed, which need memory here."""
-        call_count, device = len(host.output_offsets), the_device()
+        device = the_device()
+        call_count = len(host.output_offsets)
         super().__init__(host.memory, host.call, call_count)
         self.stream = device.stream.handle
         self.pools: list[DeviceMemory] = []
