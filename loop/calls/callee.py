@@ -148,7 +148,7 @@ class SplitStructure:
     """A structure split into its tensors and its skeleton."""
 
     skeleton: bytes  # The structure, pickled, with numbers in place of tensors.
-    names: tuple[str, ...]  # Path of each, such as `weights.bias`; `tensor 3` if unknown.
+    names: tuple[str, ...]  # Path of each tensor, such as `weights.bias`; `tensor 3` if unknown.
     tensors: tuple[Tensor, ...]
 
 

@@ -127,7 +127,7 @@ class DelayReader:
     """Reads the scheduler delays of a worker's threads and of the judge's own thread."""
 
     def __init__(self, worker_pid: int) -> None:
-        self._files: list[int] = []  # Of each thread's `schedstat`: first the judge's.
+        self._files: list[int] = []  # Descriptors of each thread's `schedstat`, the judge's first.
         tasks, threads = f"/proc/{worker_pid}/task", [str(worker_pid)]
         with contextlib.suppress(OSError):  # The process has ended, or the system has no schedstat.
             threads += [name for name in os.listdir(tasks) if name != str(worker_pid)]

@@ -103,7 +103,7 @@ class Notes:
 def make_profile(
     measured: Measurement, notes: Notes, tree: Sequence[TreeRule], severity: Sequence[SeverityRule]
 ) -> Profile:
-    """The profile with its facts, and the advice of the first rules that match, if any."""
+    """The profile with its facts and the first matching rules' advice. Raises ExpressionError."""
     facts = {name: notes.facts.get(name) for name in FACTS}
     unknown_facts = [name for name, value in facts.items() if value is None]
     leaf, unknown_by_rule = first_match(tree, facts)
@@ -128,7 +128,7 @@ def make_profile(
 
 
 def describe_leaf(profile: Profile) -> tuple[Profile, str]:
-    """The profile with its leaf of the tree as texts, and its workload with its speed and time."""
+    """The profile with its leaf of the tree as texts; its workload, with speed and time if known."""
     ratio, time_us = profile.facts.get("ratio"), profile.facts.get("time_us")
     figures = [say.speedup_text(ratio)] if isinstance(ratio, float) else []
     figures += [say.latency(time_us)] if isinstance(time_us, float) else []

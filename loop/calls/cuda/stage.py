@@ -175,8 +175,8 @@ class DevicePlaces(Places):
         self.output_block = DeviceMemory(device, call_count * self.output_stride)
         """Outputs of all calls at equal distances: one operation fills or reads all."""
         self.input_addresses = [pool.address for pool in self.pools]
-        first = self.output_block.address
-        self.output_addresses = [first + n * self.output_stride for n in range(call_count)]
+        block_address = self.output_block.address
+        self.output_addresses = [block_address + n * self.output_stride for n in range(call_count)]
 
     def renew(self, call_count: int, rotations: Sequence[int]) -> None:
         """As in `Places`: write each input, rotated; fill the outputs with NaN."""
