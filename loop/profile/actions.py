@@ -128,7 +128,7 @@ def make_profile(
 
 
 def describe_leaf(profile: Profile) -> tuple[Profile, str]:
-    """The profile with its leaf of the tree as texts, and its workload with known speed and time."""
+    """The profile with its leaf of the tree as texts; its workload with known speed and time."""
     ratio, time_us = profile.facts.get("ratio"), profile.facts.get("time_us")
     figures = [say.speedup_text(ratio)] if isinstance(ratio, float) else []
     figures += [say.latency(time_us)] if isinstance(time_us, float) else []
