@@ -434,9 +434,9 @@ def _timed_occupancies(
         for workload, launch in largest.items():
             unknown = ("registers",) if launch.registers is None else ()
             fields = {"kernel": launch.kernel, "unknown": unknown, "at_hand": at_hand}
-            place = (name, workload, device.name)
+            on, sms = device.name, device.sms
             residency = (launch.resident, launch.limited_by)
-            occupancy = make_occupancy(*place, launch.blocks, device.sms, residency, **fields)
+            occupancy = make_occupancy(name, workload, on, launch.blocks, sms, residency, **fields)
             occupancies += [occupancy] if occupancy else []
         # Without `emulation` nothing told them; else the dry run noted why it told none.
         if name not in findings.launches and variant.emulation is None:
