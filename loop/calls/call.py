@@ -16,6 +16,7 @@ POISON = 0xFF  # A byte that, repeated, is NaN in every floating-point type.
 PAGE = mmap.PAGESIZE
 ROW_PADDING = 8  # Poison elements after each row of a tensor in layout `strided`.
 Value = bool | int | float | str | None
+Sizes = tuple[int, ...]  # For each axis of a tensor its size, or its stride in elements.
 STEP_BYTES = {"cuda": 256, "cpu": 64}
 """Windows begin at multiples of this: the alignment of CUDA allocations, or a cache line."""
 BLOCK_ALIGNMENT = 256  # Alignment of outputs in a block, and minimum bytes between two of them.
@@ -33,7 +34,7 @@ class LoopTensor(ctypes.Structure):
     )
 
 
-def strides_of(shape: tuple[int, ...], layout: str, constant_axis: int = -1) -> tuple[int, ...]:
+def strides_of(shape: Sizes, layout: str, constant_axis: int = -1) -> Sizes:
     """Strides of a tensor in elements, for a layout.
 
     - `contiguous`, `misaligned`: C order.
@@ -51,8 +52,8 @@ def strides_of(shape: tuple[int, ...], layout: str, constant_axis: int = -1) -> 
     elif layout == "transposed":
         axes = [*axes[:-2], *axes[:-3:-1]]
     strides = [0] * len(shape)
-    # A vector has no rows to pad: every second element is left out in place of that.
     is_padded = layout == "strided"
+    # A vector has no rows to pad: every second element is left out in place of that.
     stride = 2 if is_padded and len(shape) == 1 else 1
     for axis in reversed(axes):
         strides[axis] = stride
@@ -62,39 +63,34 @@ def strides_of(shape: tuple[int, ...], layout: str, constant_axis: int = -1) -> 
     return tuple(strides)
 
 
-def elements_spanned(shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
+def elements_spanned(shape: Sizes, strides: Sizes) -> int:
     """Elements from a tensor's first to its last in memory, both included; 0 if it is empty."""
     if 0 in shape:
         return 0
     return 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
 
 
-def scatter(
-    data: bytes, shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int, background: bytes
-) -> bytes:
-    """Lay out a contiguous tensor's bytes with `strides` (in elements): returns a copy of `background`
-    with the elements written into it. Along an axis of stride 0 the values have to be equal."""
+def scatter(data: bytes, shape: Sizes, strides: Sizes, itemsize: int, background: bytes) -> bytes:
+    """Lay out a contiguous tensor's bytes with `strides`: returns a copy of `background` with the
+    elements written into it. Along an axis of stride 0 the values have to be equal."""
     memory = bytearray(background)
     values = _view(data, shape, strides_of(shape, "contiguous"), itemsize)
     _view(memory, shape, strides, itemsize)[...] = values
     return bytes(memory)
 
 
-def gather(memory: bytes, shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> bytes:
-    """Inverse of `scatter`: bytes of the contiguous tensor whose elements lie strided in `memory`."""
+def gather(memory: bytes, shape: Sizes, strides: Sizes, itemsize: int) -> bytes:
+    """Inverse of `scatter`: bytes of the contiguous tensor whose elements lie so in `memory`."""
     data: bytes = _view(memory, shape, strides, itemsize).tobytes()
     return data
 
 
-def _view(
-    memory: bytes | bytearray, shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int
-) -> Any:
+def _view(memory: bytes | bytearray, shape: Sizes, strides: Sizes, itemsize: int) -> Any:
     """NumPy's view of the elements that lie strided in `memory`."""
     import numpy  # Imported late: only checks of layouts need it.
 
-    return numpy.ndarray(
-        shape, f"u{itemsize}", memory, strides=[stride * itemsize for stride in strides]
-    )
+    byte_strides = [stride * itemsize for stride in strides]
+    return numpy.ndarray(shape, f"u{itemsize}", memory, strides=byte_strides)
 
 
 class Refused(Exception):
@@ -104,7 +100,7 @@ class Refused(Exception):
         self, message: str, cause: Cause = "unusable", code: str = "", seed: int | None = None
     ) -> None:
         """`cause`: why, in a word for the report. `code`: the variant's error number, as text;
-        empty: none. `seed`: emulator seed that reproduces the fault; None: no emulator, or no fault."""
+        empty: none. `seed`: emulator seed that gives the fault; None: no emulator, or no fault."""
         super().__init__(message)
         self.cause, self.code, self.seed = cause, code, seed
 
@@ -114,7 +110,7 @@ class Plain:
     """Immutable record of a class's annotated fields. Dataclasses would delay a worker's start."""
 
     def __init__(self, *values: Any, **named_values: Any) -> None:
-        """Set the fields as a dataclass does. Raises TypeError for unknown, AttributeError for missing ones."""
+        """Set the fields as a dataclass does. TypeError: unknown ones; AttributeError: missing."""
         fields = type(self).__annotations__
         field_values = {**dict(zip(fields, values, strict=False)), **named_values}
         if field_values.keys() - fields.keys() or len(values) > len(fields):
@@ -133,10 +129,8 @@ class Plain:
         from pydantic_core import core_schema
 
         hints = get_type_hints(cls)
-        fields = {
-            name: core_schema.typed_dict_field(handler.generate_schema(hints[name]))
-            for name in cls.__annotations__
-        }
+        schemas = {name: handler.generate_schema(hints[name]) for name in cls.__annotations__}
+        fields = {name: core_schema.typed_dict_field(schema) for name, schema in schemas.items()}
         exact = core_schema.typed_dict_schema(fields, extra_behavior="forbid")
         return core_schema.no_info_after_validator_function(lambda values: cls(**values), exact)
 
@@ -150,36 +144,31 @@ class TensorFile(Plain):
 
     name: str
     path: str
-    shape: tuple[int, ...]
+    shape: Sizes
     dtype: Dtype
     extra_elements: int = 0  # Elements of the file beyond the tensor's own.
     offset: int = 0  # First element of the window whose answer the judge knows.
-    constant_axis: int = -1
-    """Axis along which all values are equal, so its stride may be 0; -1: none."""
-    updated_input: int = -1
-    """Of an output: position of the input that it is, changed in place; -1: none."""
+    constant_axis: int = -1  # Axis along which all values are equal: its stride may be 0; -1: none.
+    updated_input: int = -1  # Of an output: position of the input that it is, in place; -1: none.
 
-    def strides(self, layout: str) -> tuple[int, ...]:
+    def strides(self, layout: str) -> Sizes:
         """Strides in elements under a layout."""
         return strides_of(self.shape, layout, self.constant_axis)
 
     @property
     def elements(self) -> int:
-        """Number of elements of the tensor."""
         return math.prod(self.shape)
 
     @property
     def itemsize(self) -> int:
-        """Number of bytes of one element."""
         return ITEM_SIZES[self.dtype]
 
     @property
     def nbytes(self) -> int:
-        """Number of bytes of the tensor."""
         return self.elements * self.itemsize
 
     def read_window(self) -> bytes:
-        """Read the bytes of the window at `offset`: the tensor's values whose answer the judge knows."""
+        """The bytes of the window at `offset`: the tensor's values whose answer the judge knows."""
         with open(self.path, "rb") as file:
             file.seek(self.offset * self.itemsize)
             return file.read(self.nbytes)
@@ -190,26 +179,26 @@ class TensorFile(Plain):
         return self.nbytes + self.extra_elements * self.itemsize
 
 
+TensorFiles = tuple[TensorFile, ...]
+
+
 class Call(Plain):
     """Everything a variant needs to compute one output."""
 
     key: str  # Workload name and seed; identifies the call.
-    dtype: Dtype
-    """Element type of the workload: selects the tolerance; default type of the tensors."""
-    inputs: tuple[TensorFile, ...]
+    dtype: Dtype  # Type of the workload: selects the tolerance; default type of the tensors.
+    inputs: TensorFiles
     output: TensorFile  # The output, or the block of bytes that holds several outputs.
     attributes: dict[str, Value]  # Name to value, for Python variants.
-    numbers: tuple[float | None, ...]
-    """Attributes in signature order, for C; None is passed as NaN."""
-    several_outputs: tuple[TensorFile, ...] = ()
+    numbers: tuple[float | None, ...]  # Attributes in signature order, for C; None becomes NaN.
+    several_outputs: TensorFiles = ()
     """Outputs in the block, `offset` in bytes; empty if `output` is the only output."""
-    structure: str = ""
-    """The pickled argument structure, in base64; empty: tensors are passed one by one."""
+    structure: str = ""  # The pickled argument structure, in base64; empty: separate tensors.
     input_sets: int = 1  # Input sets in the files. A window selects the same set in all inputs.
     seed: int = 0  # Seed set before each constructor, if functions are classes.
 
     @property
-    def outputs(self) -> tuple[TensorFile, ...]:
+    def outputs(self) -> TensorFiles:
         """All outputs; `offset` is the first byte in the block."""
         return self.several_outputs or (self.output,)
 
@@ -219,7 +208,7 @@ class Call(Plain):
         return frozenset(output.updated_input for output in self.outputs) - {-1}
 
     @property
-    def separate_outputs(self) -> tuple[TensorFile, ...]:
+    def separate_outputs(self) -> TensorFiles:
         """Outputs that are separate tensors, not inputs changed in place."""
         return tuple(output for output in self.outputs if output.updated_input < 0)
 
@@ -244,10 +233,8 @@ class FunctionTerms(Plain):
     is_class: bool = False
     arguments: str = ""  # Function that returns the constructor's arguments; empty for none.
     may_change_state: bool = False  # Whether calls may change the state of a class's instance.
-    passes_outputs: bool = False
-    """Whether the caller allocates the outputs and passes them after the inputs."""
-    folder: str = ""
-    """Folder with a copy of the variant's files, searched first for modules; empty for none."""
+    passes_outputs: bool = False  # Whether outputs are allocated by us, passed after the inputs.
+    folder: str = ""  # Copy of the variant's files, searched first for modules; empty: none.
 
 
 class CommandTerms(Plain):
@@ -260,12 +247,10 @@ class CommandTerms(Plain):
 Terms = LibraryTerms | FunctionTerms | CommandTerms
 
 
-def place_outputs(
-    outputs: Sequence[TensorFile], path: str
-) -> tuple[TensorFile, tuple[TensorFile, ...]]:
-    """Place outputs in one block of bytes in the file `path`. Returns the block, and the outputs with
-    their offsets in bytes; a gap after each takes small stray writes. A single output that is no
-    input changed in place needs no block: then returns it, and no parts."""
+def place_outputs(outputs: Sequence[TensorFile], path: str) -> tuple[TensorFile, TensorFiles]:
+    """Place outputs in one block of bytes in the file `path`. Returns the block, and the outputs
+    with their offsets in bytes; a gap after each takes small stray writes. A single output that is
+    no input changed in place needs no block: then returns it, and no parts."""
     if len(outputs) == 1 and outputs[0].updated_input < 0:
         return outputs[0], ()
     parts, end = [], 0

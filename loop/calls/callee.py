@@ -1,7 +1,7 @@
 """Loads and calls a user's Python function or class, with any structure of arguments and results.
 
-A structure (tuples, dicts, modules) is split into its tensors and its skeleton: the structure, pickled,
-with a number in place of each tensor. A worker rebuilds it around its own tensors.
+A structure (tuples, dicts, modules) is split into its tensors and its skeleton: the structure,
+pickled, with a number in place of each tensor. A worker rebuilds it around its own tensors.
 """
 
 import base64
@@ -31,6 +31,7 @@ DTYPE_NAMES: dict[torch.dtype, Dtype] = {getattr(torch, name): name for name in 
 INTEGER_TYPES = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 """Bytes of an element to the integer type of that size, as which numpy reads any element."""
 Function = Callable[..., Any]
+INTEGERS = (torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8)
 
 
 def use_threads(threads: int) -> None:
@@ -39,18 +40,23 @@ def use_threads(threads: int) -> None:
     torch.set_grad_enabled(False)
 
 
-def find_function(name: str) -> Function:
-    """Load the function `module:function` of a target. Raises Refused if it cannot be loaded, or if
-    another module of that name was loaded before the target's own."""
-    module, _, function = name.partition(":")
+def find_function(name: str, folder: str = "") -> Function:
+    """Load the function `module:function` of a target. Raises Refused if it cannot be loaded, if
+    another module of that name was loaded before, or if it is not of `folder` (empty: any)."""
+    module_name, _, function = name.partition(":")
     try:
-        target_function: Function = getattr(import_module(module), function)
-        cause = explain_shadowed_import(module)
+        module = import_module(module_name)
+        target_function: Function = getattr(module, function)
+        cause = explain_shadowed_import(module_name)
     except Exception as error:
-        cause = explain_shadowed_import(module) or describe_error(error)
+        cause = explain_shadowed_import(module_name) or describe_error(error)
         raise Refused(f"cannot import {name}: {cause}") from error
     if cause:
         raise Refused(f"cannot import {name}: {cause}")
+    if folder:
+        folder = os.path.realpath(folder) + os.sep
+        if not os.path.realpath(module.__file__ or "").startswith(folder):
+            raise Refused(f"{module.__name__} is not what was built, but {module.__file__}")
     return target_function
 
 
@@ -65,7 +71,7 @@ def import_module(name: str) -> ModuleType:
 
 def import_file(path: str) -> ModuleType:
     """Import a file as a module named by its full path; it may import its neighbours. A relative
-    path is searched on sys.path, where the target's folders come first. Raises FileNotFoundError."""
+    path is searched on sys.path, the target's folders first. Raises FileNotFoundError."""
     candidates = [os.path.join(folder, path) for folder in sys.path]  # Of an absolute path: itself.
     full_path = os.path.abspath(next(filter(os.path.isfile, candidates), path))
     if full_path in sys.modules:
@@ -90,7 +96,8 @@ def read_tensor(tensor: TensorFile, path: str = "") -> Tensor:
     with open(path or tensor.path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
         data = torch.empty(tensor.nbytes, dtype=torch.uint8)
-        if size != tensor.nbytes or file.readinto(memoryview(data.numpy())) != tensor.nbytes:  # type: ignore[arg-type]
+        buffer: Any = memoryview(data.numpy())  # type: ignore[arg-type]
+        if size != tensor.nbytes or file.readinto(buffer) != tensor.nbytes:
             raise Refused(f"wrong shape: expected {tensor.nbytes} bytes, got {size}")
     return data.view(TORCH_DTYPES[tensor.dtype]).reshape(tensor.shape)
 
@@ -103,8 +110,8 @@ def seed_all(seed: int) -> None:
 
 
 def make_instance(cls: Any, arguments: Any, seed: int) -> Any:
-    """Make an instance of a class; if it is a torch module, without gradients. `arguments`: function
-    that returns the constructor's arguments (a sequence, or a dict by name); None: there are none.
+    """Make an instance of a class; if it is a torch module, without gradients. `arguments`:
+    function that returns the constructor's arguments (a sequence, or a dict by name); None: none.
     Both run right after seeding, so that all workers get the same weights."""
     seed_all(seed)
     values = arguments() if arguments else ()
@@ -136,16 +143,12 @@ def bytes_of(tensor: Tensor) -> bytes:
     return tensor.resolve_neg().view(INTEGER_TYPES[tensor.element_size()]).numpy().tobytes()
 
 
-INTEGERS = (torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8)
-
-
 @dataclass(frozen=True)
 class SplitStructure:
     """A structure split into its tensors and its skeleton."""
 
     skeleton: bytes  # The structure, pickled, with numbers in place of tensors.
-    names: tuple[str, ...]
-    """Path of each tensor in the structure, such as `weights.bias`; `tensor 3` within an unknown object."""
+    names: tuple[str, ...]  # Path of each tensor, such as `weights.bias`; `tensor 3` if unknown.
     tensors: tuple[Tensor, ...]
 
 
@@ -192,12 +195,9 @@ def split_structure(structure: Any) -> SplitStructure:
     try:
         pickler.dump(structure)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
-        raise Refused(
-            f"cannot pass {type(structure).__name__} to another process: {error}"
-        ) from error
-    names = [
-        name_by_id.get(identity, f"tensor {n}") for identity, (n, _) in pickler.tensors.items()
-    ]
+        kind = type(structure).__name__
+        raise Refused(f"cannot pass {kind} to another process: {error}") from error
+    names = [name_by_id.get(key, f"tensor {n}") for key, (n, _) in pickler.tensors.items()]
     tensors = [tensor.detach() for _, tensor in pickler.tensors.values()]
     return SplitStructure(file.getvalue(), tuple(names), tuple(tensors))
 
@@ -229,14 +229,13 @@ def _named_values(structure: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def outputs_by_path(result: Any) -> dict[str, Any]:
-    """Map paths to the outputs in a function's result. A number becomes a tensor without dimensions.
-    Any other object stays as it is: it may be a tensor subclass that computes later."""
+    """Map paths to the outputs in a function's result. A number becomes a tensor without
+    dimensions. Any other object stays: it may be a tensor subclass that computes later."""
     outputs = dict(_named_values(result))
     for path, value in outputs.items():
         if isinstance(value, bool | int | float):
-            outputs[path] = torch.tensor(
-                value, dtype=torch.float64 if isinstance(value, float) else None
-            )
+            dtype = torch.float64 if isinstance(value, float) else None
+            outputs[path] = torch.tensor(value, dtype=dtype)
     return outputs
 
 
@@ -253,14 +252,12 @@ class Callee:
         *,
         watches_state: bool = True,
     ) -> None:
-        """`arguments`: as for `make_instance`. `watches_state`: copy the module's state, to detect changes."""
+        """`arguments`: as for `make_instance`. `watches_state`: detect changes of its state."""
+        if terms.is_class:
+            function = make_instance(function, arguments, call.seed)
         self.function, self.terms, self.call = function, terms, call
         self.skeleton = base64.b64decode(call.structure)
-        if terms.is_class:
-            self.function = make_instance(function, arguments, call.seed)
-        self.module = (
-            self.function.to(device) if isinstance(self.function, torch.nn.Module) else None
-        )
+        self.module = function.to(device) if isinstance(function, torch.nn.Module) else None
         first_state = self._read_state() if watches_state else {}
         self.first_state = {name: tensor.clone() for name, tensor in first_state.items()}
         """Copies of the module's tensors by name."""
@@ -277,41 +274,39 @@ class Callee:
 
     @property
     def changed_state(self) -> list[str]:
-        """Names of the module's tensors that changed although they must not, as in `state weight`."""
+        """Names of module tensors that changed although they must not, as in `state weight`."""
         if self.module is None or self.terms.may_change_state:
             return []
-        earlier, current = self.first_state, self._read_state()
-        changed = earlier.keys() ^ current.keys()
-        changed |= {
-            name for name in earlier.keys() - changed if not same_bits(earlier[name], current[name])
-        }
+        first, current = self.first_state, self._read_state()
+        changed = first.keys() ^ current.keys()
+        for name in first.keys() & current.keys():
+            if not same_bits(first[name], current[name]):
+                changed.add(name)
         return [f"state {name}" for name in sorted(changed)]
 
     def bind(self, tensors: Sequence[Tensor], outputs: Sequence[Tensor] = ()) -> "partial[Any]":
-        """The call without arguments: on these inputs, and on buffers for outputs that it gets passed."""
+        """The call without arguments: on these inputs, and on buffers for outputs to be passed."""
         positional: Sequence[Any] = tensors
         keywords: dict[str, Any] = {}
         if self.skeleton:
             positional, keywords = rebuild_structure(self.skeleton, tensors)
         if keywords and outputs:  # If inputs are passed by name, so are outputs.
-            keywords |= zip(
-                (output.name for output in self.call.separate_outputs), outputs, strict=True
-            )
+            names = [output.name for output in self.call.separate_outputs]
+            keywords |= zip(names, outputs, strict=True)
             outputs = ()
         return partial(self.function, *positional, *outputs, **keywords, **self.call.attributes)
 
     def checked_outputs(self, result: Any) -> list[Tensor]:
         """The output tensors in a call's result. Raises Refused unless they are as expected."""
         expected, tensors = self.call.separate_outputs, list(outputs_by_path(result).values())
-        # A single output may come in a sequence or as a number. Else the check below judges the result.
+        # A single output may come in a sequence or as a number. Else the check below judges it.
         may_convert = type(result) in (tuple, list, bool, int, float) and len(tensors) == 1
         if not self.call.several_outputs and not may_convert:
             tensors = [result]
         if len(tensors) != len(expected):
             names = ", ".join(output.name for output in expected) or "nothing"
-            raise Refused(
-                f"wrong result: expected {names}, got {len(tensors)} tensors", "wrong result"
-            )
+            message = f"wrong result: expected {names}, got {len(tensors)} tensors"
+            raise Refused(message, "wrong result")
         for output, tensor in zip(expected, tensors, strict=True):
             name = output.name if self.call.several_outputs else ""
             check_result(tensor, output.shape, TORCH_DTYPES[output.dtype], name)
@@ -319,26 +314,29 @@ class Callee:
 
 
 def check_result(result: Any, shape: tuple[int, ...], dtype: torch.dtype, name: str = "") -> None:
-    """Raise Refused unless `result` is a plain tensor of this shape and type. `name`: of the output."""
-    of = f" of {name}" if name else ""
+    """Raise Refused unless the output `name` is a plain tensor of this shape and type."""
     if type(result) is not Tensor:
-        actual = type(result).__name__
-        raise Refused(
-            f"wrong result{of}: expected a plain torch.Tensor, got {actual}", "wrong result"
-        )
-    if tuple(result.shape) != shape:
-        raise Refused(
-            f"wrong shape{of}: expected {list(shape)}, got {list(result.shape)}", "wrong result"
-        )
-    if result.dtype != dtype:
-        raise Refused(f"wrong type{of}: expected {dtype}, got {result.dtype}", "wrong result")
+        what, expected, actual = "result", "a plain torch.Tensor", type(result).__name__
+    elif tuple(result.shape) != shape:
+        what, expected, actual = "shape", str(list(shape)), str(list(result.shape))
+    elif result.dtype != dtype:
+        what, expected, actual = "type", str(dtype), str(result.dtype)
+    else:
+        return
+    of = f" of {name}" if name else ""
+    raise Refused(f"wrong {what}{of}: expected {expected}, got {actual}", "wrong result")
 
 
-def overwrite_result(result: Any) -> None:
-    """Fill returned tensors with NaN or the smallest integer, so that reuse shows. Those of bool stay."""
+def overwrite_result(result: Any, inputs: Sequence[Tensor] = ()) -> None:
+    """Fill returned tensors with NaN or the smallest integer, so that reuse shows; not bools."""
+    outputs = [output for output in outputs_by_path(result).values() if type(output) is Tensor]
+    storages = {tensor.untyped_storage().data_ptr() for tensor in inputs}
+    # A view of an input must stay: the next call needs its values.
+    if storages and any(output.untyped_storage().data_ptr() in storages for output in outputs):
+        return
     with torch.inference_mode():
-        for tensor in outputs_by_path(result).values():
-            if type(tensor) is not Tensor or tensor.dtype == torch.bool:
+        for tensor in outputs:
+            if tensor.dtype == torch.bool:
                 continue
             # An expanded axis (stride 0) repeats one element, which may be written only once.
             axes = zip(tensor.shape, tensor.stride(), strict=True)

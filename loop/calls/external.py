@@ -20,8 +20,7 @@ PLACEHOLDER = re.compile(r"(?<!\$)\{(\w+)\}")
 CALL_FIELDS = ("key", "dtype", "attributes", "numbers")
 """Fields of a call that its JSON description contains besides the tensors."""
 MAX_LINE_CHARS = 120  # Maximum length of a program's output line in a message.
-MAX_CLOCK_RATIO = 1.1
-"""A program's stated time may exceed our measured time by at most this factor."""
+MAX_CLOCK_RATIO = 1.1  # A program's stated time may be so many times our measured time at most.
 
 
 class External:
@@ -49,19 +48,17 @@ class ExternalCall(Prepared):
     def __init__(self, variant: External, call: Call) -> None:
         super().__init__(call)
         self.variant = variant
-        self.stated_s: float | None = None
-        """Time that the program stated for its last run; None if it stated none."""
+        self.stated_s: float | None = None  # Time that the last run stated, if any.
         self.refill(call)
 
     def refill(self, call: Call) -> None:
-        """Write a file for each input and the call's JSON description; set `command` and `environment`."""
+        """Write a file for each input and the call's description; set `command`, `environment`."""
         self.call, path = call, Path(call.output.path)
         self.input_paths = [path.with_suffix(f".{tensor.name}.bin") for tensor in call.inputs]
         self.output_paths = [path]
         if call.several_outputs:
-            self.output_paths = [
-                path.with_suffix(f".{output.name}.out") for output in call.separate_outputs
-            ]
+            names = [output.name for output in call.separate_outputs]
+            self.output_paths = [path.with_suffix(f".{name}.out") for name in names]
         self.input_bytes = [tensor.read_window() for tensor in call.inputs]
         for file, data in zip(self.input_paths, self.input_bytes, strict=True):
             file.write_bytes(data)
@@ -69,29 +66,24 @@ class ExternalCall(Prepared):
         description["inputs"] = list(map(describe_file, call.inputs, self.input_paths))
         description["output"] = describe_file(call.output, path)
         if call.several_outputs:
-            description["parts"] = list(
-                map(describe_file, call.separate_outputs, self.output_paths)
-            )
+            parts = map(describe_file, call.separate_outputs, self.output_paths)
+            description["parts"] = list(parts)
         description_path = path.with_suffix(".call.json")
         description_path.write_text(json.dumps(description))
         names = [tensor.name for tensor in (*call.inputs, *call.separate_outputs)]
-        # Placeholder to its text: paths by tensor, sizes by dimension, attributes and element type; true is 1.
-        placeholder_values = dict(
-            zip(names, map(str, [*self.input_paths, *self.output_paths]), strict=True)
-        )
+        # Placeholder to text: path of a tensor, size of a dimension, attribute (true is 1), type.
+        texts = dict(zip(names, map(str, [*self.input_paths, *self.output_paths]), strict=True))
         for tensor in (*call.inputs, *call.outputs):
             dimensions = self.variant.terms.shapes.get(tensor.name, "").split()
-            placeholder_values |= zip(dimensions, map(str, tensor.shape), strict=False)
+            texts |= zip(dimensions, map(str, tensor.shape), strict=False)
         for name, value in call.attributes.items():
             number = int(value) if isinstance(value, bool) else value
-            placeholder_values[name] = "" if number is None else str(number)
-        placeholder_values["dtype"] = call.dtype
+            texts[name] = "" if number is None else str(number)
+        texts["dtype"] = call.dtype
         self.environment = {"LOOP_CALL": str(description_path)}
         self.command = []
         for word in self.variant.terms.run:  # An unknown placeholder stays as it is.
-            self.command.append(
-                PLACEHOLDER.sub(lambda match: placeholder_values.get(match[1], match[0]), word)
-            )
+            self.command.append(PLACEHOLDER.sub(lambda match: texts.get(match[1], match[0]), word))
 
     def bind(self) -> Run:
         return self.run
@@ -110,7 +102,6 @@ class ExternalCall(Prepared):
                 env={**os.environ, **self.environment},
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
-                check=False,
                 preexec_fn=lift_memory_limit,
             )
         except (FileNotFoundError, PermissionError) as error:
@@ -143,7 +134,7 @@ class ProgramStage(Stage):
         self.prepared, self.places = prepared, places
 
     def run(self, count: int) -> int:
-        """Run the program once, whatever `count`. Returns the nanoseconds that it states; 0: none."""
+        """Run the program once, whatever `count`. Returns the nanoseconds it states; 0: none."""
         self.prepared.run()
         stated_s = self.prepared.stated_s
         return max(1, round(stated_s * 1e9)) if stated_s else 0
@@ -188,7 +179,6 @@ def stated_seconds(output: str, measured_s: float) -> float | None:
     is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
     if not is_number or not 0 < seconds <= MAX_CLOCK_RATIO * measured_s:
         expected = f"a JSON object with a number up to the {measured_s:.3g} s of the whole program"
-        raise Refused(
-            f'"seconds" in its last line of output: expected {expected}, got {line[:MAX_LINE_CHARS]}'
-        )
+        actual = f"expected {expected}, got {line[:MAX_LINE_CHARS]}"
+        raise Refused(f'"seconds" in its last line of output: {actual}')
     return float(seconds)

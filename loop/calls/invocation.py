@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterator, Sequence
 from time import perf_counter, perf_counter_ns
 from typing import Any, NamedTuple, Protocol
 
-from loop.calls.call import Call, Refused, TensorFile, elements_spanned, gather, scatter
-from loop.calls.memory import OWN_VALUES, Guard, Memory, draw_guard, guard_zone_bytes
+from loop.calls.call import Call, Refused, TensorFiles, elements_spanned, gather, scatter
+from loop.calls.memory import OWN_VALUES, Allocate, Guard, Memory, draw_guard, guard_zone_bytes
 from loop.model.dtypes import is_floating
 
 STRAY_PREFIX = "stray access: "  # Prefix of a line in stderr about an out-of-bounds access.
@@ -33,11 +33,13 @@ X86_64_ERROR, WRITES = 192, 2
 LATE_S = 20e-3
 """Work that runs longer than this after the stream ended ran elsewhere. Shorter work shows in the
 output, which is read first; the host's clock cannot tell it from an interruption."""
-Allocate = Callable[[int, int, str, int], Memory]
-"""Allocates memory for a tensor. Arguments: bytes, misalignment in bytes, type, bytes of each guard zone."""
 Run = Callable[[], Any]
 Windows = Sequence[Sequence[int]]  # For each call, the first element of the window in each input.
 _Handler = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+CONTROL_BYTES = 1 << 16  # Words of the judge's orders, where shared memory begins (see `arena`).
+WARMED_BYTES = 32 << 20  # Larger tensors are not brought into caches before timing.
+GAP_BYTES = 4096  # Least gap between tensors: a small out-of-bounds write damages no other tensor.
+ALIGNMENT = 256
 
 
 class _Action(ctypes.Structure):
@@ -53,11 +55,11 @@ class _Action(ctypes.Structure):
 
 @contextlib.contextmanager
 def name_faults(memories: Callable[[], Sequence[Memory]]) -> Iterator[None]:
-    """Context that writes to stderr which tensor a memory fault is near, before the fault ends the process.
-    A sanitizer's handler stays. `memories`: returns the memory of each tensor."""
+    """Context that writes to stderr which tensor a memory fault is near, before the fault ends the
+    process. A sanitizer's handler stays. `memories`: returns the memory of each tensor."""
 
     def handle_fault(number: int, info: int, context: int) -> None:
-        """`info`, `context`: addresses of C's `siginfo_t` and `ucontext_t`. The access is repeated after this."""
+        """`info`, `context`: addresses of C's `siginfo_t`, `ucontext_t`. It repeats the access."""
         address, verb = ctypes.c_uint64.from_address(info + SI_ADDR).value, "reads or writes"
         if os.uname().machine == "x86_64":
             error_code = ctypes.c_uint64.from_address(context + X86_64_ERROR).value
@@ -107,16 +109,14 @@ class Delays(NamedTuple):
     """What the scheduler did during a sample, in seconds."""
 
     judge_wait_s: float  # Time the judge's thread waited for a core.
-    threads: tuple[tuple[float, float], ...]
-    """Time that each of the worker's threads ran, and waited for a core."""
+    threads: tuple[tuple[float, float], ...]  # Seconds that each worker's thread ran and waited.
 
     def added_wait_s(self, *, is_core_shared: bool) -> float:
-        """Seconds of waiting that lengthened the timed sample. `is_core_shared`: judge and worker share a
-        core. Then the judge's wait while the worker runs is no delay."""
+        """Seconds of waiting that lengthened the timed sample. `is_core_shared`: judge and worker
+        share a core. Then the judge's wait while the worker runs is no delay."""
         longest_run_s = max(run_s for run_s, _ in self.threads) if is_core_shared else 0.0
-        return sum(wait_s for _, wait_s in self.threads) + max(
-            0.0, self.judge_wait_s - longest_run_s
-        )
+        judge_delay_s = max(0.0, self.judge_wait_s - longest_run_s)
+        return sum(wait_s for _, wait_s in self.threads) + judge_delay_s
 
     def busy_threads(self, least_s: float) -> int:
         """Number of the worker's threads that ran, or waited to run, for more than `least_s`."""
@@ -127,8 +127,7 @@ class DelayReader:
     """Reads the scheduler delays of a worker's threads and of the judge's own thread."""
 
     def __init__(self, worker_pid: int) -> None:
-        self._files: list[int] = []
-        """Descriptors of the threads' `schedstat`: first the judge's, then the worker's."""
+        self._files: list[int] = []  # Descriptors of each thread's `schedstat`, the judge's first.
         tasks, threads = f"/proc/{worker_pid}/task", [str(worker_pid)]
         with contextlib.suppress(OSError):  # The process has ended, or the system has no schedstat.
             threads += [name for name in os.listdir(tasks) if name != str(worker_pid)]
@@ -138,28 +137,24 @@ class DelayReader:
                 self._files.append(os.open(f"{folder}/schedstat", os.O_RDONLY))
 
     def read(self) -> list[tuple[float, ...]]:
-        """Seconds that each thread ran and waited so far; empty if the system does not report them."""
+        """Seconds that each thread ran and waited so far; empty if the system reports none."""
         try:
-            return [
-                tuple(int(word) / 1e9 for word in os.pread(file, 64, 0).split()[:2])
-                for file in self._files
-            ]
+            lines = [os.pread(file, 64, 0).split()[:2] for file in self._files]
         except OSError:
             return []
+        return [tuple(int(word) / 1e9 for word in words) for words in lines]
 
     def delays_since(self, start: Sequence[tuple[float, ...]]) -> Delays | None:
         """The delays since `start`, a result of `read`; None if the system does not report them."""
+        threads: list[tuple[float, float]] = []
         try:
-            pairs = [*zip(start, self.read(), strict=True)]
-            threads = [
-                (end_run - run, end_wait - wait) for (run, wait), (end_run, end_wait) in pairs
-            ]
+            for (run, wait), (end_run, end_wait) in zip(start, self.read(), strict=True):
+                threads.append((end_run - run, end_wait - wait))
         except ValueError:  # It is not read at one end, or not in two numbers.
             return None
         return Delays(threads[0][1], tuple(threads[1:])) if len(threads) > 1 else None
 
     def close(self) -> None:
-        """Close the files."""
         while self._files:
             os.close(self._files.pop())
 
@@ -182,18 +177,16 @@ class Prepared(ABC):
         self._intact_inputs = set[int]()
         """Numbers of inputs that hold their known values: a check found them unchanged."""
 
-    def allocate_tensors(
-        self, allocate: Allocate, layout: str, outputs: Sequence[TensorFile]
-    ) -> None:
+    def allocate_tensors(self, allocate: Allocate, layout: str, outputs: TensorFiles) -> None:
         """Allocate and fill memory for the inputs, and for these outputs: those that are passed."""
         self.layout, input_count = layout, len(self.call.inputs)
         for number, tensor in enumerate((*self.call.inputs, *outputs)):
             is_input = number < input_count
             strides = tensor.strides(layout if is_input else "contiguous")
             nbytes = elements_spanned(tensor.shape, strides) * tensor.itemsize
-            misalignment_bytes = tensor.itemsize if is_input and layout == "misaligned" else 0
+            shift_bytes = tensor.itemsize if is_input and layout == "misaligned" else 0
             zone_bytes = guard_zone_bytes(tensor.shape, strides, tensor.dtype)
-            memory = allocate(nbytes, misalignment_bytes, tensor.dtype, zone_bytes)
+            memory = allocate(nbytes, shift_bytes, tensor.dtype, zone_bytes)
             memory.name = f"its input {tensor.name}" if is_input else "its output"
             if not is_input and self.call.several_outputs:
                 memory.name += f" {tensor.name}"
@@ -205,12 +198,12 @@ class Prepared(ABC):
         """Return a function that makes the call. Valid until the tensors move (`protect_zones`)."""
 
     def read_separate_outputs(self) -> list[bytes]:
-        """Bytes of the last outputs other than updated inputs, C order. Raises Refused if one is invalid."""
+        """Bytes of the last outputs but for updated inputs, C order. Refused if one is invalid."""
         return [memory.read_tensor() for memory in self.outputs]
 
     def read_output(self) -> bytes:
-        """Bytes of the last output. Several form a block, each at its `offset`, with zeros in between. Raises
-        Refused if one is invalid, or if other streams of a GPU still work, which no timing would see."""
+        """Bytes of the last output. Several form a block, each at its `offset`, zeros in between.
+        Raises Refused if one is invalid, or if other, untimed streams of a GPU still work."""
         separate = iter(self.read_separate_outputs())
         block = bytearray() if self.call.several_outputs else next(separate)
         for part in self.call.several_outputs:
@@ -221,9 +214,8 @@ class Prepared(ABC):
         self.wait_for_all()
         late_s = perf_counter() - begin_s
         if late_s > LATE_S:
-            message = (
-                f"work went on for {late_s * 1e3:.0f} ms on another stream after its own was done"
-            )
+            duration = f"{late_s * 1e3:.0f} ms"
+            message = f"work went on for {duration} on another stream after its own was done"
             raise Refused(message, "left work")
         return bytes(block)
 
@@ -233,16 +225,16 @@ class Prepared(ABC):
         return [*self.inputs, *self.outputs]
 
     def poison_outputs(self, guard: Guard | None = None) -> None:
-        """Fill the outputs with NaN, so that unwritten elements show; or with a guard's contents."""
+        """Fill the outputs with NaN, so that unwritten elements show; or with a guard's bytes."""
         for memory in self.outputs:
             memory.poison(guard)
 
     def describe_allocation_strays(self) -> list[str]:
-        """Make one more call; a sentence for each write outside of a tensor that a Python variant allocated."""
+        """Make a call; a sentence for each write outside of what a Python variant allocated."""
         return []
 
     def refill(self, call: Call) -> None:
-        """Load the values of another call with equal shapes and types, at the same addresses; new guard bytes."""
+        """Load another call of equal shapes and types at the same addresses; new guard bytes."""
         self.earlier_bytes = self.input_bytes if call.structure else []
         self.call, self.input_bytes = call, [tensor.read_window() for tensor in call.inputs]
         self._intact_inputs.clear()
@@ -251,9 +243,9 @@ class Prepared(ABC):
         self.write_inputs_and_guards([draw_guard(OWN_VALUES) for _ in self.memories])
 
     def load_other_values(self, random_source: random.Random) -> None:
-        """Load unknown values into contiguous inputs, for a call whose output is ignored: its own, rotated. A
-        generator's offsets have to stay in order: its inputs become those of the call before. For the first call
-        only its floating-point inputs are rotated."""
+        """Load unknown values into contiguous inputs, for a call whose output is ignored: its own,
+        rotated. A generator's offsets have to stay in order: its inputs become those of the call
+        before. For the first call only its floating-point inputs are rotated."""
         self._intact_inputs.clear()
         for number, memory in enumerate(self.inputs):  # A program has no memories.
             data = (self.earlier_bytes or self.input_bytes)[number]
@@ -263,8 +255,8 @@ class Prepared(ABC):
             memory.write(0, data)
 
     def write_inputs_and_guards(self, guards: Sequence[Guard]) -> None:
-        """Write the inputs' known values, and around each tensor (inputs first) its guard's bytes. On a GPU, wait
-        until that is done: the variant may use another stream."""
+        """Write the inputs' known values, and around each tensor (inputs first) its guard's bytes.
+        On a GPU, wait until that is done: the variant may use another stream."""
         for memory, guard in zip(self.memories, guards, strict=True):
             memory.write_guard(guard)
         self._write_inputs(guards)
@@ -289,7 +281,7 @@ class Prepared(ABC):
         return data if is_contiguous else gather(data, tensor.shape, strides, tensor.itemsize)
 
     def changed_inputs(self) -> list[str]:
-        """Names of changed inputs, but for those that the call updates. The others are not written again."""
+        """Names of changed inputs that the call may not update. Others are not written again."""
         read_only = [n for n in range(len(self.inputs)) if n not in self.call.updated_inputs]
         self._intact_inputs = {n for n in read_only if not self.inputs[n].has_changed}
         return [self.call.inputs[n].name for n in read_only if n not in self._intact_inputs]
@@ -300,8 +292,8 @@ class Prepared(ABC):
         return [f"writes outside {name}: {stray}" for name, stray in strays if stray]
 
     def protect_zones(self, *, at_end: bool) -> bool:
-        """Make every access to a guard zone fault, with each tensor `at_end` or at the beginning of its
-        pages, and write the inputs again. Returns False if the memory cannot do it."""
+        """Make every access to a guard zone fault, with each tensor `at_end` or at the beginning of
+        its pages, and write the inputs again. Returns False if the memory cannot do it."""
         self._intact_inputs.clear()  # They are moved.
         are_protected = [memory.protect_zones(at_end=at_end) for memory in self.memories]
         if not are_protected or not all(are_protected):
@@ -310,7 +302,7 @@ class Prepared(ABC):
         return True
 
     def unprotect_zones(self) -> None:
-        """Make the guard zones accessible again; call `write_inputs_and_guards` before the next call."""
+        """Make the zones accessible again; `write_inputs_and_guards` has to come before a call."""
         for memory in self.memories:
             memory.unprotect_zones()
 
@@ -319,10 +311,10 @@ class Stage:
     """Calls that are ready to be timed."""
 
     runs: Sequence[Run] = ()  # Functions that make one call each.
-    graph_nodes = 0  # Kernels, copies and fills in the CUDA graph of the prepared calls; 0: no graph holds them.
+    graph_nodes = 0  # Kernels, copies and fills in the CUDA graph of the prepared calls; 0: none.
 
     def prepare_calls(self, windows: Windows, rotations: Sequence[int]) -> None:
-        """Prepare a call for each window, untimed. `rotations`: bytes to rotate each input, on a GPU."""
+        """Prepare a call for each window, untimed. `rotations`: bytes to rotate inputs on a GPU."""
 
     def run(self, count: int) -> int:
         """Make the calls; return nanoseconds by the device's or program's own clock, or 0 if it has
@@ -338,16 +330,8 @@ class Stage:
         """Copy the result of each call to where the judge reads it."""
 
 
-CONTROL_BYTES = (
-    1 << 16
-)  # Words of the judge's orders, at the beginning of shared memory (see `arena`).
-WARMED_BYTES = 32 << 20  # Larger tensors are not brought into caches before timing.
-GAP_BYTES = 4096  # Least gap between tensors: a small out-of-bounds write damages no other tensor.
-ALIGNMENT = 256
-
-
 def place_tensors(call: Call, calls: int) -> tuple[list[int], list[int], int]:
-    """Where shared memory holds a call's tensors: first byte of each input and of each output; bytes in all."""
+    """Where shared memory holds tensors: first byte of each input and call's output; all bytes."""
     offsets, end = [], CONTROL_BYTES
     for size in [*(tensor.pool_nbytes for tensor in call.inputs), *[call.output.nbytes] * calls]:
         offsets.append(-(-(end + GAP_BYTES) // ALIGNMENT) * ALIGNMENT)
@@ -371,12 +355,10 @@ class Places:
         """Of each call's output, as calls see it."""
 
     def renew(self, call_count: int, rotations: Sequence[int]) -> None:
-        """Make the tensors ready for so many timed calls. `rotations`: bytes to rotate each input, on a GPU. On
-        the host, bring them into this core's caches if they fit: the judge wrote them on another core."""
-        input_bytes, output_bytes = (
-            [part.pool_nbytes for part in self.call.inputs],
-            self.call.output.nbytes,
-        )
+        """Make the tensors ready for so many timed calls. `rotations`: bytes to rotate inputs, on a
+        GPU. On the host, fill this core's caches if all fits: the judge wrote on another core."""
+        input_bytes = [part.pool_nbytes for part in self.call.inputs]
+        output_bytes = self.call.output.nbytes
         if sum(input_bytes) + call_count * output_bytes > WARMED_BYTES:
             return
         scratch = ctypes.create_string_buffer(max([*input_bytes, output_bytes, 1]))
@@ -387,7 +369,7 @@ class Places:
             ctypes.memmove(address, scratch, output_bytes)
 
     def return_outputs(self, windows: Windows) -> None:
-        """Copy outputs to where the judge reads them: on the host, inputs that calls changed in place."""
+        """Copy outputs to where the judge reads them: on the host, inputs changed in place."""
         for window, output_address in zip(windows, self.output_addresses, strict=False):
             for part in self.call.outputs:
                 if part.updated_input >= 0:
@@ -409,8 +391,8 @@ class TimedCalls(ABC):
         """For each window, the function that makes the call on it."""
 
     def capture(self, runs: Sequence[Run]) -> tuple[Any, list[Any]]:
-        """On a GPU: capture one pass of `runs`. Returns a graph, which has `replay`, and what the calls returned,
-        which each replay writes anew; (None, []) if they cannot be captured."""
+        """On a GPU: capture one pass of `runs`. Returns a graph, which has `replay`, and what the
+        calls returned, which each replay writes anew; (None, []) if they cannot be captured."""
         raise NotImplementedError
 
     def overwrite(self, results: Sequence[Any]) -> None:
@@ -439,7 +421,7 @@ class HostStage(Stage):
         self.calls.places.renew(len(windows), rotations)
 
     def run(self, count: int) -> int:
-        """Make `count` calls, with the delay of a positive control after them. Returns 0: the judge times."""
+        """Make `count` calls, then the delay of a positive control. Returns 0: the judge times."""
         begin_ns = perf_counter_ns() if self.slowdown else 0
         if self.calls.has_results:
             self.results += [run() for run in self.runs[:count]]
@@ -467,4 +449,4 @@ class Loaded(Protocol):
         """Bring inputs into memory for a check; `layout` as in `call.strides_of`."""
 
     def stage(self, places: Places, slowdown: float) -> Stage:
-        """Prepare timed calls in shared memory. `slowdown`: share by which to slow them; 0: not at all."""
+        """Prepare timed calls in shared memory. `slowdown`: share to slow them by; 0: as fast."""

@@ -11,20 +11,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from loop.calls.call import DTYPE_NUMBERS, Call, LibraryTerms, LoopTensor, Refused
-from loop.calls.invocation import (
-    Allocate,
-    HostStage,
-    Places,
-    Prepared,
-    Run,
-    Stage,
-    TimedCalls,
-    Windows,
-)
-from loop.calls.memory import Buffer
+from loop.calls.invocation import HostStage, Places, Prepared, Run, Stage, TimedCalls, Windows
+from loop.calls.memory import Allocate, Buffer
 
 if TYPE_CHECKING:
     from loop.calls.cuda.driver import Device
+Invoke = Callable[..., None]
 
 
 class Compiled:
@@ -40,33 +32,27 @@ class Compiled:
         check_build_id(self.library, terms.build_id)
         for name in (terms.entry, "loop_error"):
             if not hasattr(self.library, name):
-                raise Refused(
-                    f"the library exports no `{name}`: declare it with LOOP_EXPORT from loop_kernel.h"
-                )
+                remedy = "declare it with LOOP_EXPORT from loop_kernel.h"
+                raise Refused(f"the library exports no `{name}`: {remedy}")
         tensors = ctypes.POINTER(LoopTensor)
         self.entry, self.error_message = getattr(self.library, terms.entry), self.library.loop_error
         self.entry.argtypes = [tensors, tensors, ctypes.POINTER(ctypes.c_double), ctypes.c_void_p]
         self.entry.restype = ctypes.c_int
         self.error_message.argtypes, self.error_message.restype = [ctypes.c_int], ctypes.c_char_p
 
-    def prepare(
-        self, call: Call, layout: str = "contiguous", *, has_zones: bool = True
-    ) -> "CompiledCall":
-        """As in `Loaded`. `has_zones`: False for sanitizers, which see stray accesses on a GPU if each tensor
-        is an allocation."""
-        return CompiledCall(self.invoke, call, layout)
+    def prepare(self, call: Call, layout: str = "contiguous", has_zones: bool = True) -> Prepared:
+        """As in `Loaded`. `has_zones`: False for sanitizers, which see a GPU's allocations."""
+        return CompiledCall(self.invoke, call, layout, None, Buffer)
 
     def stage(self, places: Places, slowdown: float) -> Stage:
         return HostStage(LibraryCalls(self.invoke, places), slowdown)
 
     def invoke(self, inputs: Any, output: Any, numbers: Any, stream: int | None) -> None:
-        """Call the entry on C arrays (of LoopTensor; `numbers`: of double) and a CUDA stream (None on the
-        host). Raises Refused with the library's message if it returns an error."""
+        """Call the entry on C arrays (of LoopTensor; `numbers`: of double) and a CUDA stream (None
+        on the host). Raises Refused with the library's message if it returns an error."""
         if error := self.entry(inputs, output, numbers, stream):
             message, seed = (self.error_message(error) or b"").decode(errors="replace"), None
-            if hasattr(
-                self.library, "loop_fault_seed"
-            ):  # Emulated: seed of the last fault; 0: none.
+            if hasattr(self.library, "loop_fault_seed"):  # Of the emulator's last fault; 0: none.
                 self.library.loop_fault_seed.restype = ctypes.c_uint64
                 seed = self.library.loop_fault_seed() or None
             raise Refused(f"error {error}: {message}", "declined", f"error {error}", seed)
@@ -86,27 +72,21 @@ def check_build_id(library: ctypes.CDLL, expected: str) -> None:
 
 
 def bind_entry(
-    invoke: Callable[..., None],
-    call: Call,
-    inputs: Sequence[int],
-    outputs: Sequence[int],
-    layout: str = "contiguous",
-    stream: int | None = None,
+    invoke: Invoke, call: Call, addresses: Sequence[int], layout: str, stream: int | None = None
 ) -> "partial[None]":
-    """The C call on tensors at these addresses. Its first argument is the C array of the inputs. `invoke`:
-    `Compiled.invoke`. `stream`: CUDA stream for the entry; None on the host."""
-    sides = (call.inputs, inputs, layout), (call.separate_outputs, outputs, "contiguous")
-    c_arrays: list[
-        Any
-    ] = []  # One of inputs and one of outputs; of one empty element if there are none.
-    for tensors, addresses, side_layout in sides:
-        structs = []
-        for tensor, address in zip(tensors, addresses, strict=True):
-            dtype, rank = DTYPE_NUMBERS[tensor.dtype], len(tensor.shape)
-            structs.append(
-                LoopTensor(address, dtype, rank, tensor.shape, tensor.strides(side_layout))
-            )
-        c_arrays.append((LoopTensor * max(len(structs), 1))(*structs))
+    """The C call on tensors at these addresses: of the inputs, in this layout, then of the outputs.
+    Its first argument is the C array of the inputs. `invoke`: `Compiled.invoke`. `stream`: CUDA
+    stream for the entry; None on the host."""
+    structs: list[LoopTensor] = []
+    input_count = len(call.inputs)
+    tensors = (*call.inputs, *call.separate_outputs)
+    for number, (tensor, address) in enumerate(zip(tensors, addresses, strict=True)):
+        strides = tensor.strides(layout if number < input_count else "contiguous")
+        dtype, rank = DTYPE_NUMBERS[tensor.dtype], len(tensor.shape)
+        structs.append(LoopTensor(address, dtype, rank, tensor.shape, strides))
+    c_arrays: list[Any] = []  # Of inputs, and of outputs; of one empty element if there are none.
+    for side in (structs[:input_count], structs[input_count:]):
+        c_arrays.append((LoopTensor * max(len(side), 1))(*side))
     numbers = [math.nan if number is None else number for number in call.numbers]
     c_numbers = (ctypes.c_double * max(len(numbers), 1))(*numbers)
     return partial(invoke, *c_arrays, c_numbers, stream)
@@ -116,12 +96,7 @@ class CompiledCall(Prepared):
     """A checked call of a library, with its tensors in host memory or on a GPU."""
 
     def __init__(
-        self,
-        invoke: Callable[..., None],
-        call: Call,
-        layout: str = "contiguous",
-        device: "Device | None" = None,
-        allocate: Allocate = Buffer,
+        self, invoke: Invoke, call: Call, layout: str, device: "Device | None", allocate: Allocate
     ) -> None:
         """`device`: the GPU; None: the host. `allocate`: memory there."""
         super().__init__(call)
@@ -131,12 +106,12 @@ class CompiledCall(Prepared):
         self.allocate_tensors(allocate, layout, call.separate_outputs)
 
     def bind(self) -> Run:
-        """As in `Prepared`: calls the entry with the addresses of our memory. On a GPU, it waits for the work."""
-        inputs, outputs = [m.address for m in self.inputs], [m.address for m in self.outputs]
+        """As in `Prepared`: calls the entry with our memory's addresses. Waits for a GPU's work."""
+        addresses = [memory.address for memory in self.memories]
         if self.device is None:
-            return bind_entry(self.invoke, self.call, inputs, outputs, self.layout)
+            return bind_entry(self.invoke, self.call, addresses, self.layout)
         stream = self.device.stream
-        launch = bind_entry(self.invoke, self.call, inputs, outputs, self.layout, stream.handle)
+        launch = bind_entry(self.invoke, self.call, addresses, self.layout, stream.handle)
 
         def launch_and_wait() -> None:
             launch()
@@ -148,7 +123,7 @@ class CompiledCall(Prepared):
 class LibraryCalls(TimedCalls):
     """Timed calls of a library."""
 
-    def __init__(self, invoke: Callable[..., None], places: Places) -> None:
+    def __init__(self, invoke: Invoke, places: Places) -> None:
         super().__init__(places)
         self.invoke = invoke
         self._runs: list[partial[None]] = []
@@ -156,18 +131,14 @@ class LibraryCalls(TimedCalls):
         self._inputs: list[list[LoopTensor]] = []  # Of each C call.
 
     def bind(self, windows: Windows) -> Sequence[Run]:
-        inputs = self.places.input_addresses
+        inputs, stream = self.places.input_addresses, self.places.stream
         for address in self.places.output_addresses[len(self._runs) : len(windows)]:
             outputs = [address + part.offset for part in self.call.separate_outputs]
-            self._runs.append(
-                bind_entry(self.invoke, self.call, inputs, outputs, stream=self.places.stream)
-            )
-            self._inputs.append([*self._runs[-1].args[0]])
-        item_sizes = (tensor.itemsize for tensor in self.call.inputs)
-        first_windows = [*zip(inputs, item_sizes, strict=True)]
+            run = bind_entry(self.invoke, self.call, [*inputs, *outputs], "contiguous", stream)
+            self._runs.append(run)
+            self._inputs.append([*run.args[0]])
         for tensors, window in zip(self._inputs, windows, strict=False):
-            for tensor, (address, itemsize), first_element in zip(
-                tensors, first_windows, window, strict=False
-            ):
-                tensor.data = address + first_element * itemsize
+            for number, (tensor, first_element) in enumerate(zip(tensors, window, strict=False)):
+                first_byte = first_element * self.call.inputs[number].itemsize
+                tensor.data = inputs[number] + first_byte
         return self._runs[: len(windows)]

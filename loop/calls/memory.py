@@ -1,37 +1,31 @@
 """Memory for the tensors of one call, with guard zones around each tensor.
 
-A check repeats a call on the same values with different bytes in the zones. A write out of bounds changes a zone.
-A read out of bounds changes the output, because zone bytes differ by tensor, element and call. On the host, zones
-can also be made inaccessible, so that each access faults. Without torch and numpy, for a fast start.
+A check repeats a call on the same values with different bytes in the zones. A write out of bounds
+changes a zone. A read out of bounds changes the output, because zone bytes differ by tensor,
+element and call. On the host, zones can also be made inaccessible, so that each access faults.
+Without torch and numpy, for a fast start.
 """
 
 import ctypes
 import mmap
 import random
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from functools import lru_cache
 from itertools import cycle
 from typing import Any, NamedTuple
 
-from loop.calls.call import PAGE, POISON
+from loop.calls.call import PAGE, POISON, Sizes
 from loop.model.dtypes import ITEM_SIZES
 
-OWN_VALUES, NAN, LARGEST, LOWEST, NEAR_ZERO, MIXED = (
-    "values",
-    "nan",
-    "high",
-    "low",
-    "small",
-    "mixed",
-)
-KINDS = (OWN_VALUES, NAN, LARGEST, LOWEST, NEAR_ZERO)
+KINDS = OWN_VALUES, NAN, LARGEST, LOWEST, NEAR_ZERO = "values", "nan", "high", "low", "small"
+MIXED = "mixed"
 """Guard contents: like the tensor's own values; NaN; largest positive; largest negative; zeros and
 denormals. A single kind can hide a read: a maximum ignores NaN, a range check ignores large
 numbers. MIXED, for outputs before a call, combines own and largest values."""
 ROWS, MOST_BYTES = 4, 256 << 10
 """Rows of a tensor in a zone, for accesses that are off by a row; at most MOST_BYTES."""
-PERIOD = 509
-"""Elements after which a zone's contents repeat: a prime, so that no row has that length."""
+PERIOD = 509  # Elements after which a zone's contents repeat: a prime, which no row length is.
 SAMPLE = 64  # Number of elements of a tensor that are sampled for similar guard values.
 FLOAT_BITS = {"float32": (8, 23), "float16": (5, 10), "bfloat16": (8, 7), "float64": (11, 52)}
 FLOAT_BITS |= {"float8_e4m3fn": (4, 3), "float8_e5m2": (5, 2)}
@@ -39,6 +33,8 @@ FLOAT_BITS |= {"float8_e4m3fn": (4, 3), "float8_e5m2": (5, 2)}
 _draw = random.Random()  # Seeded by the system, so no variant can predict guard bytes.
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+Allocate = Callable[[int, int, str, int], "Memory"]
+"""Allocates memory for a tensor. Arguments: bytes, misalignment in bytes, type, bytes of a zone."""
 
 
 class Guard(NamedTuple):
@@ -53,8 +49,8 @@ def draw_guard(kind: str) -> Guard:
     return Guard(kind, _draw.getrandbits(48))
 
 
-def guard_zone_bytes(shape: tuple[int, ...], strides: tuple[int, ...], dtype: str) -> int:
-    """Bytes of the zone on either side of a tensor: ROWS of its rows, in whole pages, at least one."""
+def guard_zone_bytes(shape: Sizes, strides: Sizes, dtype: str) -> int:
+    """Bytes of the zone on each side of a tensor: ROWS of its rows, in one or more whole pages."""
     row_elements = (strides[-2] or shape[-1]) if len(shape) > 1 else 0
     rows_bytes = ROWS * row_elements * ITEM_SIZES[dtype]
     return -(-max(min(rows_bytes, MOST_BYTES), PAGE) // PAGE) * PAGE
@@ -62,9 +58,9 @@ def guard_zone_bytes(shape: tuple[int, ...], strides: tuple[int, ...], dtype: st
 
 @lru_cache(maxsize=512)
 def _random_and_fixed_bits(dtype: str, kind: str, tensor_tops: tuple[int, ...]) -> tuple[int, int]:
-    """PERIOD guard elements in a row as two large integers: a mask of the bits to draw at random, and the
-    other bits. Of a floating-point number the mantissa is drawn; sign and exponent (its "top") follow
-    from `kind` (`tensor_tops`: the tensor's own). NaN is signaling: arithmetic makes it quiet."""
+    """PERIOD guard elements in a row as two large integers: a mask of the bits to draw, and the
+    other bits. Of a floating-point number the mantissa is drawn; sign and exponent (its "top")
+    follow from `kind` (`tensor_tops`: the tensor's). NaN is signaling: arithmetic quiets it."""
     itemsize = ITEM_SIZES[dtype]
     if dtype not in FLOAT_BITS:
         return (1 << PERIOD * 8 * itemsize) - 1, 0
@@ -80,10 +76,8 @@ def _random_and_fixed_bits(dtype: str, kind: str, tensor_tops: tuple[int, ...]) 
         MIXED: (*tensor_tops, *(largest_positive, largest_negative) * len(tensor_tops)),
     }
     mantissa = (1 << mantissa_bits - is_signaling) - 1
-    masks, tops = (
-        cycle([0, mantissa] if kind == NEAR_ZERO else [mantissa]),
-        cycle(tops_by_kind[kind]),
-    )
+    masks = cycle([0, mantissa] if kind == NEAR_ZERO else [mantissa])
+    tops = cycle(tops_by_kind[kind])
     random_mask = fixed = 0
     for position in range(0, PERIOD * 8 * itemsize, 8 * itemsize):
         random_mask |= next(masks) << position
@@ -103,8 +97,7 @@ class Memory(ABC):
 
     name = ""  # For messages, such as `its input x`.
     address: int
-    address_range = (0, 0)
-    """Range of host addresses around the tensor that contains no other tensor."""
+    address_range = (0, 0)  # Host addresses around the tensor, without any other tensor.
 
     def __init__(self, nbytes: int, dtype: str, before_bytes: int, after_bytes: int) -> None:
         """`nbytes`: bytes of the tensor. The others: bytes of the two zones."""
@@ -112,8 +105,7 @@ class Memory(ABC):
         self.filled_bytes = b""  # Bytes that `fill` wrote to the tensor last.
         self.zones = bytes(before_bytes), bytes(after_bytes)
         """Bytes written to the zones before and after the tensor."""
-        self._signs_and_exponents: tuple[int, ...] = ()
-        """Sign and exponent of sampled elements, as a number."""
+        self._tops: tuple[int, ...] = ()  # Sign and exponent of sampled elements, as a number.
         self.learn_exponents(b"")
 
     @abstractmethod
@@ -125,8 +117,8 @@ class Memory(ABC):
         """Read `size` bytes from byte `offset` of the tensor on."""
 
     def learn_exponents(self, data: bytes) -> None:
-        """Sample signs and exponents of a tensor's bytes, for guards with values like its own (like 1.0
-        if none is finite). Guards of types that are not floating point need none: they are random."""
+        """Sample signs and exponents of a tensor's bytes, for guards with values like its own (like
+        1.0 if none is finite). Guards of types that are not floating point are random instead."""
         if self.dtype not in FLOAT_BITS:
             return
         exponent_bits, mantissa_bits = FLOAT_BITS[self.dtype]
@@ -135,14 +127,12 @@ class Memory(ABC):
         samples = (data[begin : begin + self.itemsize] for begin in range(0, len(data), step))
         tops = (int.from_bytes(sample, "little") >> mantissa_bits for sample in samples)
         finite = tuple(bits for bits in tops if 0 < bits & exponent_mask < exponent_mask)
-        self._signs_and_exponents = finite or (exponent_mask >> 1,)
+        self._tops = finite or (exponent_mask >> 1,)
 
     def guard_contents(self, guard: Guard, size: int) -> bytes:
         """The first `size` bytes of a guard's contents: PERIOD random elements, repeated."""
         source = random.Random(guard.seed)
-        random_mask, fixed = _random_and_fixed_bits(
-            self.dtype, guard.kind, self._signs_and_exponents
-        )
+        random_mask, fixed = _random_and_fixed_bits(self.dtype, guard.kind, self._tops)
         bits = source.getrandbits(PERIOD * 8 * self.itemsize) & random_mask | fixed
         period = bits.to_bytes(PERIOD * self.itemsize, "little")
         begin = source.randrange(PERIOD) * self.itemsize
@@ -151,12 +141,8 @@ class Memory(ABC):
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
         """The tensor's bytes in NVIDIA's array interface, which `torch.as_tensor` reads."""
-        return {
-            "shape": (self.nbytes,),
-            "typestr": "|u1",
-            "data": (self.address, False),
-            "version": 3,
-        }
+        data = self.address, False  # It may be written to.
+        return {"shape": (self.nbytes,), "typestr": "|u1", "data": data, "version": 3}
 
     def read_tensor(self) -> bytes:
         """The tensor's bytes."""
@@ -169,18 +155,14 @@ class Memory(ABC):
 
     def poison(self, guard: Guard | None = None) -> None:
         """Fill the tensor with NaN (all bytes POISON), or with a guard's contents."""
-        self.write(
-            0, self.guard_contents(guard, self.nbytes) if guard else bytes([POISON]) * self.nbytes
-        )
+        poison = bytes([POISON]) * self.nbytes
+        self.write(0, self.guard_contents(guard, self.nbytes) if guard else poison)
 
     def write_guard(self, guard: Guard) -> None:
         """Write a guard's contents to both zones."""
         before_bytes, after_bytes = map(len, self.zones)
-        # Skip a part of an element, so that the second zone begins with a whole one.
-        skipped_bytes = -before_bytes % self.itemsize
-        data = self.guard_contents(guard, skipped_bytes + before_bytes + after_bytes)[
-            skipped_bytes:
-        ]
+        begin = -before_bytes % self.itemsize  # The second zone begins with a whole element.
+        data = self.guard_contents(guard, begin + before_bytes + after_bytes)[begin:]
         self.zones = data[:before_bytes], data[before_bytes:]
         self.write(-before_bytes, self.zones[0])
         self.write(self.nbytes, self.zones[1])
@@ -193,13 +175,11 @@ class Memory(ABC):
     @property
     def stray_write_text(self) -> str:
         """Description of writes into the zones; empty if there were none."""
-        zone_before, zone_after = self.zones
-        if positions := differing_positions(self.read(self.nbytes, len(zone_after)), zone_after):
+        before, after = self.zones
+        if positions := differing_positions(self.read(self.nbytes, len(after)), after):
             place = f"after its end, the first at element +{positions[0] // self.itemsize}"
-        elif positions := differing_positions(
-            self.read(-len(zone_before), len(zone_before)), zone_before
-        ):
-            nearest = (positions[-1] - len(zone_before)) // self.itemsize
+        elif positions := differing_positions(self.read(-len(before), len(before)), before):
+            nearest = (positions[-1] - len(before)) // self.itemsize
             place = f"before its beginning, the nearest at element {nearest}"
         else:
             return ""
@@ -218,37 +198,28 @@ class Buffer(Memory):
     """Host memory of one tensor between two zones that can be made inaccessible. The tensor ends as
     near to the zone behind it as a 64-byte boundary allows."""
 
-    FAR_BYTES = 1 << 20
-    """Inaccessible bytes beyond each zone, so that a far access reaches no other memory."""
+    FAR_BYTES = 1 << 20  # Inaccessible beyond each zone: a far access reaches no other memory.
     ALIGNMENT = 64
 
     def __init__(
-        self,
-        nbytes: int,
-        misalignment_bytes: int = 0,
-        dtype: str = "float32",
-        zone_bytes: int = PAGE,
+        self, nbytes: int, shift_bytes: int = 0, dtype: str = "float32", zone_bytes: int = PAGE
     ) -> None:
-        """`misalignment_bytes`: from a 64-byte boundary. `zone_bytes`: of each zone, whole pages."""
-        self._misalignment_bytes, self._zone_bytes = misalignment_bytes, zone_bytes
-        self._pages_bytes = -(-(nbytes + misalignment_bytes) // PAGE) * PAGE
-        """Bytes of the pages in which the tensor lies."""
+        """`shift_bytes`: from a 64-byte boundary on. `zone_bytes`: of each zone, whole pages."""
+        self._shift_bytes, self._zone_bytes = shift_bytes, zone_bytes
+        self._pages_bytes = -(-(nbytes + shift_bytes) // PAGE) * PAGE  # Pages of the tensor.
         self._first_page = self.FAR_BYTES + zone_bytes
         self._zone_starts = self.FAR_BYTES, self._first_page + self._pages_bytes
         zones_end = self._zone_starts[1] + zone_bytes
-        self._memory = mmap.mmap(
-            -1, zones_end + self.FAR_BYTES, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
-        )
+        size = zones_end + self.FAR_BYTES
+        self._memory = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         self._base = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
-        self.address_range = (self._base, self._base + zones_end + self.FAR_BYTES)
+        self.address_range = (self._base, self._base + size)
         self._set_access((0, zones_end), self.FAR_BYTES, allowed=False)
         # Largest offset in the pages that keeps the intended alignment.
-        spare_bytes = self._pages_bytes - nbytes - misalignment_bytes
-        self._end_offset = spare_bytes // self.ALIGNMENT * self.ALIGNMENT + misalignment_bytes
-        spare_after_bytes = self._pages_bytes - self._end_offset - nbytes
-        super().__init__(
-            nbytes, dtype, zone_bytes + self._end_offset, spare_after_bytes + zone_bytes
-        )
+        spare_bytes = self._pages_bytes - nbytes - shift_bytes
+        self._end_offset = spare_bytes // self.ALIGNMENT * self.ALIGNMENT + shift_bytes
+        after_bytes = self._pages_bytes - self._end_offset - nbytes + zone_bytes
+        super().__init__(nbytes, dtype, zone_bytes + self._end_offset, after_bytes)
         self._place(self._end_offset)
         self.write_guard(draw_guard(OWN_VALUES))
         self.poison()
@@ -259,7 +230,7 @@ class Buffer(Memory):
         self.address = self._base + self._start
 
     def _set_access(self, starts: tuple[int, int], size: int, *, allowed: bool) -> None:
-        """Allow or forbid access to `size` bytes of the mapping from each of `starts` on. Raises OSError."""
+        """Allow or forbid access to `size` bytes from each of `starts` on. Raises OSError."""
         protection = mmap.PROT_READ | mmap.PROT_WRITE if allowed else 0
         for start in starts:
             if _libc.mprotect(self._base + start, size, protection):
@@ -270,9 +241,9 @@ class Buffer(Memory):
         do, which hides accesses to these bytes; a misaligned one ends exactly where they end."""
         self.unprotect_zones()
         offset_at_page_end = self._pages_bytes - self.nbytes
-        stays_misaligned = self._misalignment_bytes and offset_at_page_end % self.ALIGNMENT
+        stays_misaligned = self._shift_bytes and offset_at_page_end % self.ALIGNMENT
         end_offset = offset_at_page_end if stays_misaligned else self._end_offset
-        self._place(end_offset if at_end else self._misalignment_bytes)
+        self._place(end_offset if at_end else self._shift_bytes)
         filler = self.guard_contents(draw_guard(OWN_VALUES), self._pages_bytes)
         self._memory[self._first_page : self._zone_starts[1]] = filler
         self._set_access(self._zone_starts, self._zone_bytes, allowed=False)

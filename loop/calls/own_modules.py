@@ -5,12 +5,11 @@ import os
 import sys
 
 FOLDERS: list[str] = []  # Folders of the target in search order, at the front of sys.path.
-MAX_ERROR_CHARACTERS = 1000
-"""Longest error message in characters: an exception may print a whole tensor."""
+MAX_ERROR_CHARACTERS = 1000  # Longest error message: an exception may print a whole tensor.
 
 
 def search_folder(folder: str, *, comes_last: bool = False) -> None:
-    """Have Python search a folder for modules, before the target's other folders or after them; once."""
+    """Have Python search a folder for modules, before or after the target's other folders; once."""
     if folder not in FOLDERS:
         position = len(FOLDERS) if comes_last else 0
         FOLDERS.insert(position, folder)
@@ -23,9 +22,7 @@ def explain_shadowed_import(name: str) -> str:
     top_module = name.partition(".")[0]
     if name.endswith(".py") or top_module not in sys.modules:
         return ""
-    loaded_file = (
-        getattr(sys.modules[top_module], "__file__", None) or "a module that is built into Python"
-    )
+    loaded_file = getattr(sys.modules[top_module], "__file__", None) or "a module built into Python"
     if any(loaded_file.startswith(folder + os.sep) for folder in FOLDERS):
         return ""
     names = (f"{top_module}.py", f"{top_module}/__init__.py")

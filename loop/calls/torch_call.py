@@ -1,8 +1,7 @@
 """Calls of a Python function on torch tensors, on the host and on a GPU."""
 
-import os
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from math import prod
 from typing import Any
@@ -12,16 +11,8 @@ from torch import Tensor
 from torch.cuda import CUDAGraph, synchronize
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from loop.calls.call import Call, FunctionTerms, Refused, elements_spanned
-from loop.calls.callee import (
-    TORCH_DTYPES,
-    Callee,
-    bytes_of,
-    find_function,
-    import_module,
-    outputs_by_path,
-    overwrite_result,
-)
+from loop.calls.call import Call, FunctionTerms, Refused, Sizes, TensorFile, elements_spanned
+from loop.calls.callee import TORCH_DTYPES, Callee, bytes_of, find_function, overwrite_result
 from loop.calls.cuda.driver import Stream
 from loop.calls.cuda.stage import LEFT_WORK, DevicePlaces, DeviceStage, Stopwatch, the_device
 from loop.calls.invocation import HostStage, Places, Prepared, Run, Stage, TimedCalls, Windows
@@ -29,8 +20,8 @@ from loop.calls.memory import LARGEST, Guard, Memory, draw_guard, guard_zone_byt
 from loop.calls.own_modules import search_folder
 from loop.model.dtypes import Device
 
-NAMES = "empty empty_like empty_strided new_empty new_empty_strided zeros zeros_like new_zeros ones ones_like"
-NAMES += " new_ones full full_like new_full"
+NAMES = "empty empty_like empty_strided new_empty new_empty_strided zeros zeros_like new_zeros"
+NAMES += " ones ones_like new_ones full full_like new_full"
 FACTORIES = {getattr(torch.ops.aten, name) for name in NAMES.split()}
 """Operators that allocate the tensor they return."""
 
@@ -39,22 +30,22 @@ class TorchMemory(Memory):
     """Memory of one tensor, with a guard zone on either side in the same torch storage."""
 
     def __init__(
-        self, device: str, nbytes: int, misalignment_bytes: int, dtype: str, zone_bytes: int
+        self, device: str, nbytes: int, shift_bytes: int, dtype: str, zone_bytes: int
     ) -> None:
-        """Allocate a tensor of `nbytes`, `misalignment_bytes` behind an aligned address, between zones."""
-        self._begin = zone_bytes + misalignment_bytes
+        """Allocate a tensor of `nbytes`, `shift_bytes` behind an aligned address, between zones."""
+        self._begin = zone_bytes + shift_bytes
         super().__init__(nbytes, dtype, self._begin, zone_bytes)
-        self._block = torch.empty(
-            self._begin + nbytes + zone_bytes, dtype=torch.uint8, device=device
-        )
+        size = self._begin + nbytes + zone_bytes
+        self._block = torch.empty(size, dtype=torch.uint8, device=device)
         self.bytes_view = self._block[self._begin : self._begin + nbytes]
         self.address = self._block.data_ptr() + self._begin
         self._filled_bytes = self.bytes_view[:0]
         """`filled_bytes` on the same device, so that a large tensor is transferred once."""
 
-    def view(self, shape: tuple[int, ...], strides: tuple[int, ...]) -> Tensor:
-        """The tensor with its own element type."""
-        return self.bytes_view.view(TORCH_DTYPES[self.dtype]).as_strided(shape, strides)
+    def view(self, part: TensorFile, layout: str = "contiguous") -> Tensor:
+        """The tensor with its own element type, in the shape of `part`."""
+        elements = self.bytes_view.view(TORCH_DTYPES[self.dtype])
+        return elements.as_strided(part.shape, part.strides(layout))
 
     def write(self, offset: int, data: bytes) -> None:
         begin = self._begin + offset
@@ -79,10 +70,10 @@ class TorchMemory(Memory):
 
 def _bytes_tensor(data: bytes) -> Tensor:
     """View bytes as a uint8 tensor that must not be written to."""
+    if not data:
+        return torch.empty(0, dtype=torch.uint8)
     with warnings.catch_warnings(action="ignore"):  # Torch warns that the memory is read-only.
-        return (
-            torch.frombuffer(data, dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)
-        )
+        return torch.frombuffer(data, dtype=torch.uint8)
 
 
 class GuardedAllocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -95,20 +86,11 @@ class GuardedAllocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Tell torch no: otherwise it would import its compiler, which takes a second."""
         return False
 
-    def __torch_dispatch__(
-        self,
-        func: Any,
-        types: Any,
-        args: Sequence[Any] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
-        """Run an operator. What a factory (as `empty`) allocates moves to guarded memory, if it can."""
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run an operator. What a factory (as `empty`) allocates moves to guarded memory."""
         result = func(*args, **(kwargs or {}))
-        if (
-            func.overloadpacket not in FACTORIES
-            or type(result) is not Tensor
-            or result.layout != torch.strided
-        ):
+        is_new = func.overloadpacket in FACTORIES and type(result) is Tensor
+        if not is_new or result.layout != torch.strided:
             return result
         if result.device.type not in ("cpu", "cuda") or not result.numel():
             return result
@@ -121,8 +103,7 @@ class GuardedAllocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         memory.write_guard(draw_guard(LARGEST))
         memory.name = f"a tensor {list(shape)} that it allocated"
         self.allocated.append(memory)
-        # Slices of `memory` would show its whole storage; the new tensor's must have exactly its size.
-        if result.is_cuda:
+        if result.is_cuda:  # Its storage has its size, unlike that of a slice of `memory`.
             content = torch.as_tensor(memory, device=result.device)
         else:
             content = torch.from_numpy(memory.bytes_view.numpy())
@@ -130,8 +111,8 @@ class GuardedAllocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def stray_writes(run: Callable[[], Any]) -> list[str]:
-    """Describe the writes of one call outside of tensors that it allocated, a sentence each. Empty if
-    the call raises, because some code does not work with guarded tensors."""
+    """Describe the writes of one call outside of tensors that it allocated, a sentence each. Empty
+    if the call raises, because some code does not work with guarded tensors."""
     guarded = GuardedAllocations()  # type: ignore[no-untyped-call]
     guarded.allocated = []
     try:
@@ -145,9 +126,8 @@ def stray_writes(run: Callable[[], Any]) -> list[str]:
     for memory in guarded.allocated:
         if stray := memory.stray_write_text:
             is_output = type(result) is Tensor and result.data_ptr() == memory.address
-            sentences.append(
-                f"writes outside {'its output' if is_output else memory.name}: {stray}"
-            )
+            name = "its output" if is_output else memory.name
+            sentences.append(f"writes outside {name}: {stray}")
     return sentences
 
 
@@ -159,13 +139,7 @@ class Importable:
         self.device, self.terms = device, terms
         if terms.folder:
             search_folder(terms.folder)
-        self.function = find_function(terms.python)
-        if terms.folder:
-            module = import_module(terms.python.partition(":")[0])
-            if not os.path.realpath(module.__file__ or "").startswith(
-                os.path.realpath(terms.folder) + os.sep
-            ):
-                raise Refused(f"{module.__name__} is not what was built, but {module.__file__}")
+        self.function = find_function(terms.python, terms.folder)
         self.arguments = find_function(terms.arguments) if terms.arguments else None
 
     def prepare(self, call: Call, layout: str = "contiguous") -> "TensorCall":
@@ -174,18 +148,15 @@ class Importable:
 
     def stage(self, places: Places, slowdown: float) -> Stage:
         """Prepare timed calls in shared memory or on the GPU, without watching a module's state."""
-        callee = Callee(
-            self.function, self.arguments, self.terms, places.call, self.device, watches_state=False
-        )
+        callee_fields = self.function, self.arguments, self.terms, places.call, self.device
+        callee = Callee(*callee_fields, watches_state=False)
         if self.device == "cpu":
             return HostStage(FunctionCalls(callee, places), slowdown)
         torch.cuda.empty_cache()  # What torch keeps for later is not free for others.
-        calls = DeviceFunctionCalls(
-            callee, DevicePlaces(places, holds_outputs=self.terms.passes_outputs)
-        )
+        device_places = DevicePlaces(places, holds_outputs=self.terms.passes_outputs)
+        calls = DeviceFunctionCalls(callee, device_places)
         stream = Stream(the_device().driver, is_default=True)  # Where torch works.
-        # Separate launches are a part of the time; a graph's is not.
-        stopwatch = Stopwatch(stream, can_queue_all=False)
+        stopwatch = Stopwatch(stream, can_queue_all=False)  # Launches are a part of the time.
         return DeviceStage(calls, slowdown, stopwatch)
 
 
@@ -212,13 +183,9 @@ class TensorCall(Prepared):
         outputs = call.separate_outputs if callee.terms.passes_outputs else ()
         self.allocate_tensors(partial(TorchMemory, device), layout, outputs)
         memories = (memory for memory in self.memories if isinstance(memory, TorchMemory))
-        self.arguments = [
-            next(memories).view(part.shape, part.strides(layout)) for part in call.inputs
-        ]
+        self.arguments = [next(memories).view(part, layout) for part in call.inputs]
         """The input tensors as the function receives them."""
-        self.output_buffers = [
-            next(memories).view(part.shape, part.strides("contiguous")) for part in outputs
-        ]
+        self.output_buffers = [next(memories).view(part) for part in outputs]
         """The outputs that are passed; empty if the function returns them."""
         self.result: Any = None  # What the last call returned.
 
@@ -240,15 +207,8 @@ class TensorCall(Prepared):
         self.callee.restore_state()
         super().poison_outputs(guard)
         result, self.result = self.result, None
-        if self.output_buffers:
-            return
-        outputs = [output for output in outputs_by_path(result).values() if type(output) is Tensor]
-        output_storages = {output.untyped_storage().data_ptr() for output in outputs}
-        # A view of an input must stay: the next call needs its values.
-        if not any(
-            tensor.untyped_storage().data_ptr() in output_storages for tensor in self.arguments
-        ):
-            overwrite_result(result)
+        if not self.output_buffers:
+            overwrite_result(result, self.arguments)
 
     def read_separate_outputs(self) -> list[bytes]:
         """As in `Prepared`: of the outputs passed, or of what the call returned."""
@@ -272,39 +232,33 @@ class FunctionCalls(TimedCalls):
         self.callee = callee
         self.pools: list[Tensor] = []
         """Each input with its extra elements, one-dimensional: calls see windows of it."""
-        for offset, tensor in zip(places.input_offsets, self.call.inputs, strict=True):
-            self.pools.append(
-                self._view(offset, (tensor.elements + tensor.extra_elements,), tensor.dtype)
-            )
+        for begin, tensor in zip(places.input_offsets, self.call.inputs, strict=True):
+            elements = tensor.elements + tensor.extra_elements
+            self.pools.append(self._view(begin, (elements,), tensor.dtype))
         self.output_views: list[list[Tensor]] = []
         """For each call, views of the shared memory from which the judge reads its outputs."""
-        for offset in places.output_offsets:
-            parts = self.call.separate_outputs
-            self.output_views.append(
-                [self._view(offset + part.offset, part.shape, part.dtype) for part in parts]
-            )
-        self.buffers = self.output_views
-        """For each call, the outputs to pass, unless the function returns them."""
+        parts = self.call.separate_outputs
+        for begin in places.output_offsets:
+            views = [self._view(begin + part.offset, part.shape, part.dtype) for part in parts]
+            self.output_views.append(views)
+        self.buffers = self.output_views  # The outputs to pass to each call, if they are passed.
 
-    def _view(self, offset: int, shape: tuple[int, ...], dtype: str) -> Tensor:
+    def _view(self, offset: int, shape: Sizes, dtype: str) -> Tensor:
         """View shared memory from byte `offset` on as a tensor."""
         options: dict[str, Any] = {"dtype": TORCH_DTYPES[dtype]}
         if 0 in shape:
             return torch.empty(shape, **options)
-        return torch.frombuffer(
-            self.places.memory, count=prod(shape), offset=offset, **options
-        ).reshape(shape)
+        options |= {"count": prod(shape), "offset": offset}
+        return torch.frombuffer(self.places.memory, **options).reshape(shape)
 
     def bind(self, windows: Windows) -> Sequence[Run]:
         runs = []
         for window, buffers in zip(windows, self.buffers, strict=False):
-            inputs = [
-                pool.as_strided(part.shape, part.strides("contiguous"), first)
-                for pool, part, first in zip(self.pools, self.call.inputs, window, strict=True)
-            ]
-            runs.append(
-                self.callee.bind(inputs, buffers if self.callee.terms.passes_outputs else ())
-            )
+            inputs = []
+            for pool, part, first in zip(self.pools, self.call.inputs, window, strict=True):
+                inputs.append(pool.as_strided(part.shape, part.strides("contiguous"), first))
+            outputs = buffers if self.callee.terms.passes_outputs else ()
+            runs.append(self.callee.bind(inputs, outputs))
         return runs
 
     def copy_results(self, windows: Windows, results: Any) -> None:
@@ -323,10 +277,9 @@ class DeviceFunctionCalls(FunctionCalls):
 
     def __init__(self, callee: Callee, places: DevicePlaces) -> None:
         super().__init__(callee, places)
-        pools = [torch.as_tensor(pool, device="cuda") for pool in places.pools]
-        self.pools = [
-            pool.view(host_pool.dtype) for pool, host_pool in zip(pools, self.pools, strict=True)
-        ]
+        for number, pool in enumerate(places.pools):
+            device_bytes = torch.as_tensor(pool, device="cuda")
+            self.pools[number] = device_bytes.view(self.pools[number].dtype)
         if callee.terms.passes_outputs:
             block, self.buffers = torch.as_tensor(places.output_block, device="cuda"), []
             for begin in range(0, len(block), places.output_stride):
@@ -357,22 +310,20 @@ class DeviceFunctionCalls(FunctionCalls):
         return graph, results
 
     def overwrite(self, results: Sequence[Any]) -> None:
-        """As in `TimedCalls`. Waits for the work, because the inputs are written on another stream."""
+        """As in `TimedCalls`. Waits for the work: the inputs are written on another stream."""
         for result in results:
             overwrite_result(result)
         synchronize()
 
     def finish(self, results: list[Any]) -> Any:
-        """As in `TimedCalls`: copy each result, which computes lazy ones. Single outputs become one tensor."""
+        """As in `TimedCalls`: copy each result, which computes lazy ones. Stacks single outputs."""
         if self.callee.terms.passes_outputs:
             return results
-        outputs_by_call = [self.callee.checked_outputs(result) for result in results]
+        all_outputs = [self.callee.checked_outputs(result) for result in results]
         if self.call.several_outputs:
-            copies: Any = [
-                tuple(tensor.clone() for tensor in outputs) for outputs in outputs_by_call
-            ]
+            copies: Any = [tuple(tensor.clone() for tensor in outputs) for outputs in all_outputs]
         else:
-            copies = torch.stack([output for (output,) in outputs_by_call])
+            copies = torch.stack([output for (output,) in all_outputs])
         synchronize()
         return copies
 

@@ -17,23 +17,15 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-MAX_ANSWER_BYTES = (
-    1 << 16
-)  # Most bytes of an answer that are read; metadata answers have a few hundred.
+MAX_ANSWER_BYTES = 1 << 16  # Most bytes of an answer that are read; a few hundred are usual.
 TOKEN = re.compile(r"[A-Za-z0-9+/=_-]{8,512}")
-FIND_LIMIT_S = (
-    0.3  # Time limit in seconds to find a server; it is one hop away and answers in milliseconds.
-)
+FIND_LIMIT_S = 0.3  # Time limit in seconds to find a server, which answers in milliseconds.
 ANSWER_LIMIT_S = 2.0  # Time limit in seconds for one answer of a server that was found.
 POLL_S = 1.0  # Seconds between questions: a notice comes 30 s ahead, and sessions need time to end.
 UNWATCHED_AFTER_S = 15.0  # Seconds of silence after which the machine is reported as unwatched.
-NO_CLOUD = (
-    "preemption watch: no metadata server answers, so this machine is in no cloud that loop knows"
-)
+NO_CLOUD = "no metadata server answers, so this machine is in no cloud that loop knows"
 ENDING_EVENTS = ("Preempt", "Terminate", "Redeploy", "Reboot")
 """Azure events that end all running programs; a freeze does not."""
-
-
 CLOUDS = ("gcp", "aws", "azure")
 CHOICES = ("auto", *CLOUDS, "off")  # Values of the option `--watch-preemption`.
 
@@ -43,15 +35,15 @@ class NoReply(Exception):
 
 
 def base_url(cloud: str) -> str:
-    """Address of a metadata server, of all clouds the same; LOOP_METADATA_GCP, _AWS or _AZURE replace it."""
+    """Address of a cloud's metadata server. LOOP_METADATA_GCP, _AWS or _AZURE replaces it."""
     return os.environ.get(f"LOOP_METADATA_{cloud.upper()}", "http://169.254.169.254").rstrip("/")
 
 
 def ask(
     cloud: str, path: str, headers: Mapping[str, str], limit_s: float, method: str = "GET"
 ) -> tuple[int, str, dict[str, Any]]:
-    """One answer of a cloud's metadata server: status, text, and its JSON object (empty if it is none). `limit_s`:
-    time limit of each network operation. Raises NoReply."""
+    """One answer of a cloud's metadata server: status, text, and its JSON object (empty if it is
+    none). `limit_s`: time limit of each network operation. Raises NoReply."""
     url = base_url(cloud)
     address = urlsplit(url)
     connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=limit_s)
@@ -62,9 +54,8 @@ def ask(
     except TimeoutError as error:
         raise NoReply(f"{url} did not answer within {limit_s:g} s") from error
     except (OSError, ValueError, http.client.HTTPException) as error:
-        raise NoReply(
-            f"{url}: {getattr(error, 'strerror', None) or type(error).__name__}"
-        ) from error
+        reason = getattr(error, "strerror", None) or type(error).__name__
+        raise NoReply(f"{url}: {reason}") from error
     finally:
         connection.close()
     document = None
@@ -74,7 +65,7 @@ def ask(
 
 
 def get_notice(cloud: str, limit_s: float = ANSWER_LIMIT_S) -> str:
-    """What its cloud will do to this machine and when; empty for nothing. Raises NoReply for any other answer."""
+    """What its cloud will do to this machine and when; empty: nothing. Else raises NoReply."""
     if cloud == "gcp":
         path = "/computeMetadata/v1/instance/preempted"
         status, text, _ = ask(cloud, path, {"Metadata-Flavor": "Google"}, limit_s)
@@ -85,9 +76,8 @@ def get_notice(cloud: str, limit_s: float = ANSWER_LIMIT_S) -> str:
         status, text, _ = ask(cloud, "/latest/api/token", lifetime, limit_s, method="PUT")
         if status == 200 and TOKEN.fullmatch(text):
             token = {"X-aws-ec2-metadata-token": text}
-            status, text, event = ask(
-                cloud, "/latest/meta-data/spot/instance-action", token, limit_s
-            )
+            path = "/latest/meta-data/spot/instance-action"
+            status, text, event = ask(cloud, path, token, limit_s)
             if status == 404:
                 return ""
             if status == 200 and "action" in event:
@@ -105,20 +95,17 @@ def get_notice(cloud: str, limit_s: float = ANSWER_LIMIT_S) -> str:
                 name = _azure_machine(limit_s).get("name", "") if ending else ""
             for event in ending:
                 if not event.get("Resources") or not name or name in event["Resources"]:
-                    kind, when = (
-                        event["EventType"].lower(),
-                        _shorten(event.get("NotBefore") or "any moment"),
-                    )
+                    kind = event["EventType"].lower()
+                    when = _shorten(event.get("NotBefore") or "any moment")
                     return f"azure is about to {kind} this machine, not before {when}"
             return ""
     raise NoReply(f"{base_url(cloud)} answers with status {status} and {_shorten(text)!r}")
 
 
 def _azure_machine(limit_s: float) -> dict[str, Any]:
-    """What Microsoft's server says of this machine, as its `name` in events; empty if it describes none."""
-    _, _, document = ask(
-        "azure", "/metadata/instance?api-version=2021-02-01", {"Metadata": "true"}, limit_s
-    )
+    """What Azure's server says of this machine, as its `name` in events; empty: nothing."""
+    path = "/metadata/instance?api-version=2021-02-01"
+    _, _, document = ask("azure", path, {"Metadata": "true"}, limit_s)
     compute = document.get("compute")
     return compute if isinstance(compute, dict) else {}
 
@@ -129,7 +116,7 @@ def _shorten(value: object) -> str:
 
 
 def find_cloud() -> str | None:
-    """The cloud that this machine is in; None if no metadata server answers within `FIND_LIMIT_S`."""
+    """The cloud of this machine; None if no metadata server answers within `FIND_LIMIT_S`."""
     for name in CLOUDS:
         with contextlib.suppress(NoReply):
             if name != "azure":
@@ -146,14 +133,11 @@ class Watch:
 
     choice: str = "auto"  # One of CHOICES: a cloud, `auto` to find it, or `off`.
     poll_s: float = POLL_S
-    cloud: str | None = None
-    """Name of the cloud that is polled; None before it is found, or if there is none."""
+    cloud: str | None = None  # The cloud that is polled; None before it is found, or for none.
     notice: str = ""  # Which cloud takes the machine away, how and when; empty before a notice.
-    is_settled: bool = False
-    """True once the cloud is known and has answered, or no cloud was found."""
+    is_settled: bool = False  # True once the cloud is known and has answered, or none was found.
     failure: str = ""  # Why the latest question has no answer; empty if it has one.
-    _answered_at_s: float = field(default_factory=time.monotonic)
-    """Time of the last answer, by the monotonic clock."""
+    _answered_at_s: float = field(default_factory=time.monotonic)  # Of the last answer.
     _stop_event: threading.Event = field(default_factory=threading.Event)
 
     def start(self) -> "Watch":
@@ -169,26 +153,22 @@ class Watch:
         self._stop_event.set()
 
     def explain_unwatched(self) -> tuple[str, ...]:
-        """Why the machine is not watched for preemption, as a line for the report; empty if it is."""
+        """Why the machine is not watched for preemption, as a line to report; empty if it is."""
         if self.choice == "off":
             return ("preemption watch: it was turned off",)
         if self.cloud is None:
-            return (
-                (NO_CLOUD,)
-                if self.is_settled
-                else ("preemption watch: the session was over before it began",)
-            )
+            reason = NO_CLOUD if self.is_settled else "the session was over before it began"
+            return (f"preemption watch: {reason}",)
         if not self.is_settled:
             return (f"preemption watch of {self.cloud}: {self.failure or 'it never answered'}",)
         silence_s = time.monotonic() - self._answered_at_s
         if self.failure and silence_s > UNWATCHED_AFTER_S:
-            return (
-                f"preemption watch of {self.cloud}, for the last {silence_s:.0f} s: {self.failure}",
-            )
+            duration = f"for the last {silence_s:.0f} s"
+            return (f"preemption watch of {self.cloud}, {duration}: {self.failure}",)
         return ()
 
     def _poll(self) -> None:
-        """Body of the thread: find the cloud, then poll it until it gives a notice or the watch is closed."""
+        """Body of the thread: find the cloud, then poll it until a notice or the watch's end."""
         self.cloud = find_cloud() if self.choice == "auto" else self.choice
         if self.cloud is None:
             self.is_settled = True

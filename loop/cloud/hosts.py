@@ -17,17 +17,15 @@ from loop.model.money import Price
 from loop.model.plan import Text
 
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$")]
-ADDRESS = re.compile(
-    r"(?P<to>(?:[\w.][\w.-]*@)?(?:[\w.][\w.-]*|\[[0-9a-fA-F:.]+\]))(?::(?P<port>\d{1,5}))?"
-)
+MACHINE = r"(?P<to>(?:[\w.][\w.-]*@)?(?:[\w.][\w.-]*|\[[0-9a-fA-F:.]+\]))"
+ADDRESS = re.compile(MACHINE + r"(?::(?P<port>\d{1,5}))?")
 
 
 def _validate_address(text: object) -> object:
-    """The address, unless ssh may read it as an option or a shell as several words: then raises ValueError."""
+    """The address. Raises ValueError if ssh may read it as an option, a shell as several words."""
     if isinstance(text, str) and not ADDRESS.fullmatch(text):
-        raise ValueError(
-            f"expected [user@]address[:port] or a name of ~/.ssh/config, got {quote(text)}"
-        )
+        expected = "[user@]address[:port] or a name of ~/.ssh/config"
+        raise ValueError(f"expected {expected}, got {quote(text)}")
     return text
 
 
@@ -86,15 +84,14 @@ def hosts_path() -> Path:
 
 
 def read_hosts() -> dict[str, Host]:
-    """All machines of `hosts.yaml`, by name; empty without the file. Raises DefinitionError with file and line;
-    UsageError if other users can change the file, because it names commands."""
+    """All machines of `hosts.yaml`, by name; empty without the file. Raises DefinitionError with
+    file and line; UsageError if other users can change the file, because it names commands."""
     path = hosts_path()
     if not path.is_file():
         return {}
     if why := explain_foreign_access(path):
-        raise UsageError(
-            f"{path}: it names commands, and others can change it: {why}", f"chmod go-w {path}"
-        )
+        message = f"{path}: it names commands, and others can change it: {why}"
+        raise UsageError(message, f"chmod go-w {path}")
     hosts = read_file(path, Hosts).value.hosts
     return {name: host.model_copy(update={"name": name}) for name, host in hosts.items()}
 
@@ -103,9 +100,8 @@ def find_host(name: str) -> Host:
     """The machine of this name. Raises UsageError if there is none, and as `read_hosts`."""
     entries = read_hosts()
     if not entries:
-        raise UsageError(
-            f"no host {name!r}: there is no {HOSTS_FILE}", hint=f"write one: {hosts_path()}"
-        )
+        message = f"no host {name!r}: there is no {HOSTS_FILE}"
+        raise UsageError(message, hint=f"write one: {hosts_path()}")
     if name not in entries:
         hint = did_you_mean(name, [*entries]) or f"known: {', '.join(entries)}"
         raise UsageError(f"no host {name!r}", hint=hint)

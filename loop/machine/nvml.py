@@ -23,23 +23,17 @@ THROTTLE_REASONS = {
     0x100: "display clock",
     0x200: "board limit",
     0x400: "reliability limit",
-}
-"""Bits of nvmlClocksEventReason in words. 1 (idle) and 2 (clocks set by a user) do not throttle."""
-THROTTLE_FUNCTIONS = (
-    "nvmlDeviceGetCurrentClocksEventReasons",
-    "nvmlDeviceGetCurrentClocksThrottleReasons",
-)
+}  # Bits of nvmlClocksEventReason in words. 1 (idle) and 2 (clocks set by a user) do not throttle.
+THROTTLE_FUNCTIONS = tuple(f"nvmlDeviceGetCurrentClocks{s}Reasons" for s in ("Event", "Throttle"))
 """One function under its names in new and in older drivers."""
+BUSY_PERCENT = 5  # Percentage of busy time above which others are reported; a desktop stays below.
+UNEXPLAINED_BYTES = 2 * 2**30  # More unexplained memory has another user: drivers take 0.5 GiB.
 
 
 class MemoryInfo(ctypes.Structure):
     """`nvmlMemory_t`, in bytes."""
 
-    _fields_ = (
-        ("total", ctypes.c_ulonglong),
-        ("free", ctypes.c_ulonglong),
-        ("used", ctypes.c_ulonglong),
-    )
+    _fields_ = tuple((name, ctypes.c_ulonglong) for name in ("total", "free", "used"))
 
 
 class Utilisation(ctypes.Structure):
@@ -73,21 +67,17 @@ class Sensors:
     def __init__(self, library: ctypes.CDLL, device: ctypes.c_void_p) -> None:
         """`library`: NVML, initialised. `device`: its handle of the GPU."""
         self._library, self._device = library, device
-        self.max_sm_clock_mhz: int | None = self._query(
-            "nvmlDeviceGetMaxClockInfo", ctypes.c_uint, SM_CLOCK
-        )
+        max_clock_mhz = self._query("nvmlDeviceGetMaxClockInfo", ctypes.c_uint, SM_CLOCK)
+        self.max_sm_clock_mhz: int | None = max_clock_mhz
 
     def read(self) -> DeviceReading:
         """Clock in MHz (None if unknown) and throttle reasons (empty also if unknown) now."""
         answers = (self._query(name, ctypes.c_ulonglong) for name in THROTTLE_FUNCTIONS)
         reasons = next((bits for bits in answers if bits is not None), 0)
         bits = (1 << position for position in range(2, 64))
-        return DeviceReading(
-            sm_clock_mhz=self._query("nvmlDeviceGetClockInfo", ctypes.c_uint, SM_CLOCK),
-            throttle=tuple(
-                THROTTLE_REASONS.get(bit, f"reason {bit:#x}") for bit in bits if reasons & bit
-            ),
-        )
+        names = (THROTTLE_REASONS.get(bit, f"reason {bit:#x}") for bit in bits if reasons & bit)
+        clock_mhz = self._query("nvmlDeviceGetClockInfo", ctypes.c_uint, SM_CLOCK)
+        return DeviceReading(sm_clock_mhz=clock_mhz, throttle=tuple(names))
 
     def memory(self) -> tuple[int, int] | None:
         """Free and used device memory in bytes; None if unknown."""
@@ -106,27 +96,21 @@ class Sensors:
         if function is None:
             return None
         count, processes = ctypes.c_uint(MOST_PROCESSES), (ProcessInfo * MOST_PROCESSES)()
-        function.argtypes = [
-            ctypes.c_void_p,
-            ctypes.POINTER(ctypes.c_uint),
-            ctypes.POINTER(ProcessInfo),
-        ]
+        pointers = ctypes.POINTER(ctypes.c_uint), ctypes.POINTER(ProcessInfo)
+        function.argtypes = [ctypes.c_void_p, *pointers]
         if function(self._device, ctypes.byref(count), processes) != 0:
             return None
         users = [(process.pid, process.used) for process in processes[: count.value]]
         return tuple(User(pid, None if used == UNKNOWN_BYTES else used) for pid, used in users)
 
     def _query(self, name: str, answer_type: Any, *arguments: int) -> Any:
-        """What an NVML function wrote to its last parameter, as `answer_type` (a ctypes type), a number as an int;
-        None if the function is missing or fails. `arguments`: integers before it."""
+        """What an NVML function wrote to its last parameter, as `answer_type` (a ctypes type), a
+        number as an int; None if it is missing or fails. `arguments`: integers before it."""
         function = getattr(self._library, name, None)
         if function is None:
             return None
-        function.argtypes = [
-            ctypes.c_void_p,
-            *[ctypes.c_int] * len(arguments),
-            ctypes.POINTER(answer_type),
-        ]
+        numbers = [ctypes.c_int] * len(arguments)
+        function.argtypes = [ctypes.c_void_p, *numbers, ctypes.POINTER(answer_type)]
         answer = answer_type()
         if function(self._device, *arguments, ctypes.byref(answer)) != 0:
             return None
@@ -142,32 +126,19 @@ def open_sensors(uuid: str, library: str = LIBRARY) -> Sensors | None:
     if nvml.nvmlInit_v2() != 0:
         return None
     handle = ctypes.c_void_p()
-    for name in (
-        uuid,
-        uuid.replace("GPU-", "MIG-", 1),
-    ):  # CUDA's UUID of a MIG part begins with GPU.
-        if (
-            nvml.nvmlDeviceGetHandleByUUID(ctypes.c_char_p(name.encode()), ctypes.byref(handle))
-            == 0
-        ):
+    for name in (uuid, uuid.replace("GPU-", "MIG-", 1)):  # CUDA calls a MIG part GPU, too.
+        text = ctypes.c_char_p(name.encode())
+        if nvml.nvmlDeviceGetHandleByUUID(text, ctypes.byref(handle)) == 0:
             return Sensors(nvml, handle)
     nvml.nvmlShutdown()
     return None
 
 
-BUSY_PERCENT = 5  # Percentage of busy time above which other users' kernels are reported; a desktop stays below.
-UNEXPLAINED_BYTES = 2 * 2**30
-"""Unexplained memory above which another user is assumed: drivers reserve half a GiB."""
-
-
 def warn_of_others(
-    gpu: str,
-    others: Sequence[User] = (),
-    unexplained_bytes: int = 0,
-    busy_percent: int | None = None,
+    gpu: str, others: Sequence[User] = (), unknown_bytes: int = 0, busy_percent: int | None = None
 ) -> str:
-    """Warning that others may disturb a measurement on this GPU, or empty. `others`: processes with a context on
-    it. `unexplained_bytes`: memory that no visible process holds. `busy_percent`: while our kernels rest."""
+    """Warning that others may disturb a measurement on this GPU, or empty. `others`: users of it.
+    `unknown_bytes`: held by no visible process. `busy_percent`: while our kernels rest."""
     sentences = []
     if others:
         total_bytes = sum(user.memory_bytes or 0 for user in others)
@@ -177,25 +148,22 @@ def warn_of_others(
         if len(others) > 1:
             users = f"{len(others)} other processes hold {amount} of it (pid {others[0].pid} first)"
         sentences.append(users)
-    elif unexplained_bytes > UNEXPLAINED_BYTES:
-        amount = f"{unexplained_bytes / 2**20:.0f} MiB of it are taken"
+    elif unknown_bytes > UNEXPLAINED_BYTES:
+        amount = f"{unknown_bytes / 2**20:.0f} MiB of it are taken"
         sentences.append(f"{amount}, by nobody who can be seen from here")
     if busy_percent is not None and busy_percent > BUSY_PERCENT:
-        sentences.append(
-            f"somebody computes on it, {busy_percent} % of the time before anything was timed"
-        )
+        share = f"{busy_percent} % of the time before anything was timed"
+        sentences.append(f"somebody computes on it, {share}")
     hint = "end it, or take another GPU: CUDA_VISIBLE_DEVICES names it"
     warning = f"{gpu} is not ours alone: {'; '.join(sentences)}: numbers will be noisy; {hint}"
     return warning if sentences else ""
 
 
-def other_users(
-    users: Sequence[User], own_pids: Set[int], visible_pids: Set[int]
-) -> tuple[User, ...]:
-    """The users of a GPU that are not our processes. `visible_pids`: all in this container. A pid outside may be
-    ours under the host's number: those with the least memory count as ours, one for each that `users` lacks."""
+def other_users(users: Sequence[User], own_pids: Set[int], all_pids: Set[int]) -> tuple[User, ...]:
+    """The users of a GPU that are not our processes. `all_pids`: of this container. A user outside
+    may be ours by its pid on the host: those with least memory, one for each of ours not seen."""
     missing_count = len(own_pids - {user.pid for user in users})
-    visible_others = [user for user in users if user.pid in visible_pids - own_pids]
+    visible_others = [user for user in users if user.pid in all_pids - own_pids]
     by_memory = sorted(users, key=lambda user: user.memory_bytes or 0)
-    invisible = [user for user in by_memory if user.pid not in visible_pids]
+    invisible = [user for user in by_memory if user.pid not in all_pids]
     return (*visible_others, *invisible[missing_count:])

@@ -26,14 +26,19 @@ from loop.timing.readiness import hold_device, ready_variants
 
 Rule = TypeVar("Rule", TreeRule, SeverityRule)
 SUFFICIENT_RATIO = 1.5  # Ratio to the baseline from which a call needs no further work.
+FACTS_IN_SENTENCE = ("device", "ratio", "time_us")
+"""Facts left out of the table, because the sentence above it states them."""
+MOST_KERNELS = 4  # Most kernels of a call that the report shows.
+ROOF_FACTS = ("flops_share", "bandwidth_share", "roof")  # Facts that need a device's peak rate.
+COUNTER_FACTS = (*profiler.SHARES, "stall")  # Facts that only a GPU's hardware counters tell.
 
 
 def first_match(
     rules: Sequence[Rule], facts: Mapping[str, Fact]
 ) -> tuple[Rule | None, dict[int, tuple[str, ...]]]:
-    """The first rule that matches, or None, and the undecided rules before it: index to the unknown facts that it
-    reads. A rule is decided without a fact that its earlier parts make irrelevant: on a CPU `device == 'cuda' and
-    dram > 0.7` is false. Raises ExpressionError if a condition fails although it reads only known facts."""
+    """The first rule that matches, or None, and the undecided rules before it: index to the unknown
+    facts that it reads. A rule is decided without a fact that its earlier parts make irrelevant: on
+    a CPU `device == 'cuda' and dram > 0.7` is false. ExpressionError: known facts do not decide."""
     known = {name: value for name, value in facts.items() if value is not None}
     undecided: dict[int, tuple[str, ...]] = {}
     for index, rule in enumerate(rules):
@@ -56,13 +61,13 @@ def saved_time_share(ratio: float, weight: float = 1.0) -> float:
 
 
 def worst_measurements(output: MeasureOutput, names: Collection[str]) -> dict[str, Measurement]:
-    """For each timed variant of `names` its measurement with the most time to save; the variant with most of it
-    first. A variant's inconclusive workloads count only if it has no other: their lowest ratio is noise."""
+    """For each timed variant of `names` its measurement with the most time to save, most first. A
+    variant's inconclusive workloads, whose ratios are noise, count only if it has no other."""
     speeds = [verdict for verdict in output.verdicts if isinstance(verdict, SpeedVerdict)]
     verdicts = {(speed.variant, speed.workload): speed.verdict for speed in speeds}
     timed_variants = {variant for variant, _ in verdicts} & {*names}
     ranked: list[tuple[bool, float, float, int]] = []
-    """Conclusive measurements first, then the largest saving, then the lowest ratio; last the index."""
+    """Conclusive measurements first, then the largest saving, then the lowest ratio; then index."""
     for index, measurement in enumerate(output.measurements):
         workload = measurement.workload
         verdict = verdicts.get((measurement.variant, workload.name), "inconclusive")
@@ -80,11 +85,9 @@ class Notes:
     """Facts collected about one variant on one workload."""
 
     facts: dict[str, Fact] = field(default_factory=dict)
-    sources: dict[str, str] = field(default_factory=dict)
-    """Fact to its source, if the source is not obvious."""
+    sources: dict[str, str] = field(default_factory=dict)  # Fact to its source, if not obvious.
     unknown: dict[str, str] = field(default_factory=dict)  # Fact to the reason why it is unknown.
-    device_profile: DeviceProfile | None = None
-    """One call as a GPU profiler recorded it; None without a profile."""
+    device_profile: DeviceProfile | None = None  # One call as a GPU profiler recorded it, if any.
 
     def add(self, facts: Mapping[str, Fact], source: str = "") -> None:
         """Add facts. `source`: where the facts come from; empty if that is obvious."""
@@ -98,20 +101,15 @@ class Notes:
 
 
 def make_profile(
-    measured: Measurement,
-    notes: Notes,
-    tree: Sequence[TreeRule],
-    severities: Sequence[SeverityRule],
+    measured: Measurement, notes: Notes, tree: Sequence[TreeRule], severity: Sequence[SeverityRule]
 ) -> Profile:
-    """The profile with its facts, and the advice of the first rules that match, if any. Raises ExpressionError."""
+    """The profile with its facts and the first matching rules' advice. Raises ExpressionError."""
     facts = {name: notes.facts.get(name) for name in FACTS}
     unknown_facts = [name for name, value in facts.items() if value is None]
     leaf, unknown_by_rule = first_match(tree, facts)
-    severity_rule, _ = first_match(severities, facts)
-    undecided = [
-        f"{tree[n].bottleneck}: {' and '.join(names)} unknown"
-        for n, names in unknown_by_rule.items()
-    ]
+    severity_rule, _ = first_match(severity, facts)
+    rules = unknown_by_rule.items()
+    undecided = [f"{tree[n].bottleneck}: {' and '.join(names)} unknown" for n, names in rules]
     return Profile(
         variant=measured.variant,
         workload=measured.workload.name,
@@ -129,30 +127,20 @@ def make_profile(
     )
 
 
-FACTS_IN_SENTENCE = ("device", "ratio", "time_us")
-"""Facts left out of the table, because the sentence above it states them."""
-MOST_KERNELS = 4  # Most kernels of a call that the report shows.
-ROOF_FACTS = ("flops_share", "bandwidth_share", "roof")
-"""Facts that need a peak rate of the device."""
-COUNTER_FACTS = (*profiler.SHARES, "stall")  # Facts that only a GPU's hardware counters tell.
-
-
 def describe_leaf(profile: Profile) -> tuple[Profile, str]:
-    """The profile with its leaf of the decision tree as texts, and its workload with speed and time if known."""
+    """The profile with its leaf of the tree as texts; its workload with known speed and time."""
     ratio, time_us = profile.facts.get("ratio"), profile.facts.get("time_us")
     figures = [say.speedup_text(ratio)] if isinstance(ratio, float) else []
     figures += [say.latency(time_us)] if isinstance(time_us, float) else []
-    severity, bottleneck = (
-        profile.severity or "stop, it may be left alone",
-        profile.bottleneck or "not decided",
-    )
+    severity = profile.severity or "stop, it may be left alone"
+    bottleneck = profile.bottleneck or "not decided"
     texts = {"severity": severity, "bottleneck": bottleneck, "gain": profile.gain or ""}
     workload = f"{profile.workload} ({', '.join(figures)})" if figures else profile.workload
     return profile.model_copy(update=texts), workload
 
 
 def facts_table(profiles: Sequence[Profile]) -> Table | None:
-    """A row for each known fact that no sentence states, a column for each variant; None without rows."""
+    """A row for each known fact that no sentence states, a column for each variant; None: none."""
     heads = ("Fact", *(f">{profile.variant}" for profile in profiles), "What it is")
     rows = []
     for name, meaning in FACTS.items():
@@ -170,7 +158,7 @@ def fact_text(fact: Fact) -> str:
 
 
 def note_lines(profiles: Sequence[Profile]) -> tuple[str, ...]:
-    """Where facts come from (`plain, dram and sm: ncu`), and why facts are unknown; equal notes share a line."""
+    """Where facts come from (`plain, dram and sm: ncu`), why facts are unknown; one line a note."""
     lines = []
     for profile in profiles:
         for note_by_fact, suffix in ((profile.sources, ""), (profile.unknown, " unknown")):
@@ -181,17 +169,8 @@ def note_lines(profiles: Sequence[Profile]) -> tuple[str, ...]:
 
 
 def parallelism_table(occupancies: Sequence[Occupancy]) -> Table | None:
-    """A row for each variant: the workload on which it fills its device least; None without rows."""
-    heads = (
-        "Variant",
-        "On",
-        "Filled least on",
-        ">Pieces of work",
-        ">Places",
-        ">Filled",
-        ">Waves",
-        "Limited by",
-    )
+    """A row for each variant: the workload on which it fills its device least; None: no row."""
+    heads = ("Variant", "On", "Filled least on", ">Pieces of work", ">Places", ">Filled", ">Waves")
     rows = []
     for name in dict.fromkeys(occupancy.variant for occupancy in occupancies):
         of_variant = [occupancy for occupancy in occupancies if occupancy.variant == name]
@@ -210,29 +189,18 @@ def parallelism_table(occupancies: Sequence[Occupancy]) -> Table | None:
             limit,
         )
         rows.append(row)
-    return drop_empty_columns(heads, rows)
+    return drop_empty_columns((*heads, "Limited by"), rows)
 
 
 def kernels_table(profiles: Sequence[Profile]) -> Table | None:
     """A row for each kernel of each profiled call, the longest kernels first; None without rows."""
-    heads = (
-        *(
-            "Variant",
-            "Kernel",
-            ">Launches",
-            ">Time",
-            ">DRAM",
-            ">SM",
-            ">Warps",
-            ">Bank conflicts",
-            ">Registers",
-        ),
-        "Its warps wait for",
-    )
+    share_heads = (">DRAM", ">SM", ">Warps", ">Bank conflicts")
+    heads = ("Variant", "Kernel", ">Launches", ">Time", *share_heads, ">Registers")
     rows = []
     for profile in profiles:
         for kernel in profile.watched.kernels[:MOST_KERNELS] if profile.watched else ():
             shares = (kernel.dram, kernel.sm, kernel.warps_active, kernel.bank_conflicts)
+            stalls = [f"{reason} {percent(share)}" for reason, share in kernel.stalls.items()]
             row = (
                 profile.variant,
                 kernel.kernel,
@@ -240,11 +208,10 @@ def kernels_table(profiles: Sequence[Profile]) -> Table | None:
                 "-" if kernel.us is None else say.latency(kernel.us),
                 *(percent(share) for share in shares),
                 "-" if kernel.registers is None else str(kernel.registers),
-                ", ".join(f"{reason} {percent(share)}" for reason, share in kernel.stalls.items())
-                or "-",
+                ", ".join(stalls) or "-",
             )
             rows.append(row)
-    return drop_empty_columns(heads, rows)
+    return drop_empty_columns((*heads, "Its warps wait for"), rows)
 
 
 def percent(share: float | None) -> str:
@@ -289,9 +256,9 @@ class ProfileTerms(Model):
 
 
 def profile(context: Context, arguments: ProfileTerms) -> RunningAction[ProfileOutput]:
-    """Profile each timed variant on the workload where it is worst, and name its bottleneck: main variants only,
-    if one was timed. `arguments`: rules of which the first that matches names the bottleneck (`tree`) or says
-    how urgent it is (`severity`). Fails if nothing was timed."""
+    """Profile each timed variant on the workload where it is worst, and name its bottleneck: main
+    variants only, if one was timed. `arguments`: rules of which the first that matches names the
+    bottleneck (`tree`) or says how urgent it is (`severity`). Fails if nothing was timed."""
     state = yield from ready_variants(context)
     output = context.latest_output("kernel.measure", MeasureOutput)
     chosen: list[Measurement] = []
@@ -318,9 +285,8 @@ def profile(context: Context, arguments: ProfileTerms) -> RunningAction[ProfileO
         if profile.facts.get("device") == "cuda":
             missing += [profile.unknown[name] for name in COUNTER_FACTS if name in profile.unknown]
         severity = profile.severity or "stop"  # No rule of severity matched: it is fast enough.
-        parts.append(
-            f"{profile.variant} {severity}, {profile.bottleneck or 'undecided'} on {profile.workload}"
-        )
+        bottleneck = f"{profile.bottleneck or 'undecided'} on {profile.workload}"
+        parts.append(f"{profile.variant} {severity}, {bottleneck}")
         if profile.severity and profile.bottleneck:
             cause = f"{profile.variant} is held back by {profile.bottleneck}"
             learned.append(f"{cause} on {profile.workload}, where it does worst: {profile.fix}.")
@@ -335,25 +301,20 @@ def profile(context: Context, arguments: ProfileTerms) -> RunningAction[ProfileO
 
 
 def _collect_facts(
-    context: Context,
-    measured: Measurement,
-    build: Build | None,
-    variant_count: int,
-    roof: PeakRates,
+    context: Context, measured: Measurement, build: Build | None, variants: int, roof: PeakRates
 ) -> Waiting[Notes]:
-    """Collect all facts about one variant on one workload. `variant_count`: variants that share the time limit."""
+    """Collect all facts about one variant on one workload. `variants`: how many share the time."""
     notes, bench, target, workload = Notes(), context.bench, context.bench.target, measured.workload
     notes.add({"device": bench.device, "ratio": measured.ratio, "time_us": measured.candidate_us})
-    flops, moved_bytes = (
-        evaluate_work(target.flops, workload),
-        evaluate_work(target.bytes, workload),
-    )
+    flops = evaluate_work(target.flops, workload)
+    moved_bytes = evaluate_work(target.bytes, workload)
     facts, exceeded = roof.facts(flops, moved_bytes, measured.candidate_us * 1e-6)
     notes.add(facts)
     notes.sources |= {name: roof.source for name in ROOF_FACTS if facts[name] is not None}
     why = roof.source if facts["intensity"] is not None else "it needs `flops`, `bytes` and a peak"
     if exceeded:
-        why = f"it came to {exceeded} ({roof.source}): that roof is wrong, or the manifest counts too much"
+        problem = "that roof is wrong, or the manifest counts too much"
+        why = f"it came to {exceeded} ({roof.source}): {problem}"
     notes.explain_unknown(why, *ROOF_FACTS)
     notes.explain_unknown("the manifest declares no `flops`", "flops")
     notes.explain_unknown("the manifest declares no `bytes`", "bytes")
@@ -376,9 +337,11 @@ def _collect_facts(
         report, why = yield from profiler.compiler_report(bench, variant, limit_s)
         notes.add(report, "the compiler's report")
         notes.explain_unknown(why or "no x86 listing", "vectorised", "vector_share")
+    why_unknown = "there is no GPU"
     if bench.device == "cuda":
         side = bench.make_side(measured.variant, build)
-        profile, why = yield from profiler.profile_call(context, side, workload, variant_count)
+        profile, why = yield from profiler.profile_call(context, side, workload, variants)
+        why_unknown = why or "ncu gave no such counter"
         notes.device_profile = profile
         if profile is not None:
             longest, count, share = profile.kernels[0], len(profile.kernels), ""
@@ -389,26 +352,19 @@ def _collect_facts(
             counters: dict[str, Fact] = {fact: getattr(longest, fact) for fact in profiler.SHARES}
             counters["stall"] = next(iter(longest.stalls), None)
             notes.add(counters, f"{profile.by}, of {longest.kernel}{share}")
-    why_unknown = (
-        (why or "ncu gave no such counter") if bench.device == "cuda" else "there is no GPU"
-    )
     notes.explain_unknown(why_unknown, *COUNTER_FACTS)
     return notes
 
 
-def _peak_rates(
-    context: Context, chosen: Sequence[Measurement], dtype: Dtype
-) -> Waiting[PeakRates]:
-    """Peak rates of the device for an element type; a processor's are measured now, on the largest working set of
-    `chosen`. Rates that are unknown are None, and `source` says why."""
+def _peak_rates(context: Context, timed: Sequence[Measurement], dtype: Dtype) -> Waiting[PeakRates]:
+    """Peak rates of the device for an element type; a processor's are measured now, on the largest
+    working set of `timed`. Rates that are unknown are None, and `source` says why."""
     bench, device = context.bench, gpu_at_hand(context)
     if device is not None:
         return PeakRates(device.flops_per_s.get(dtype), device.bytes_per_s or None, device.source)
     if bench.device == "cuda":
         return PeakRates(source="no peak of this GPU is in the manifest")
-    workloads = [
-        measurement.workload for measurement in chosen if measurement.workload.dtype == dtype
-    ]
+    workloads = [measured.workload for measured in timed if measured.workload.dtype == dtype]
     largest = max(sum(tensor_bytes(bench.target, workload).values()) for workload in workloads)
     try:
         return (yield from measure_roof(bench.scratch, dtype, bench.threads, largest))

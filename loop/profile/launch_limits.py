@@ -29,9 +29,8 @@ THREADS_PER_BLOCK = 1024  # Most threads in a block on any GPU.
 GRID_LIMITS = (2**31 - 1, 65535, 65535)
 """Most blocks along x, y, z (CUDA C++ programming guide, technical specifications)."""
 BLOCK_LIMITS = (1024, 1024, 64)  # Most threads of a block along x, y, z, from the same table.
-
-
 Dim3 = tuple[int, int, int]
+Residency = tuple[int, str]  # Resident blocks per multiprocessor, and what limits them.
 
 
 class KernelLaunch(Model):
@@ -42,7 +41,7 @@ class KernelLaunch(Model):
     block: Dim3
     shared: Annotated[int, Field(ge=0)]
     shared_static: Annotated[int, Field(ge=0)] = 0
-    """Bytes of static shared memory per block, as the emulator knows; the compiler reports them exactly."""
+    """Bytes of static shared memory per block, as the emulator knows; the compiler's are exact."""
 
     @property
     def threads(self) -> int:
@@ -91,7 +90,7 @@ class Occupancy(Model):
     """Blocks resident per multiprocessor; 1 per CPU thread; 0 if a block does not fit."""
     limited_by: str
     share: float
-    """Maximum share of slots (units x resident) in use at the same time. Below 1 some always stay empty."""
+    """Maximum share of slots (units x resident) in use at a time. Below 1 some stay empty."""
     waves: float
     """Items / slots. Below 1 the device is never full."""
     used: float
@@ -133,14 +132,10 @@ class ResourcesOutput(Output):
     """Launches that the GPU refuses."""
 
 
-Residency = tuple[int, str]
-"""Resident blocks per multiprocessor, and the resource that limits them."""
-
-
 def count_resident_blocks(
     device: DeviceFacts, threads: int, registers: int | None = None, shared_bytes: int | None = None
 ) -> Residency:
-    """Blocks that a multiprocessor holds at a time, and what limits them; 0 if a block does not fit.
+    """Blocks that a multiprocessor holds at a time, what limits them; 0 if a block does not fit.
     `threads`, `shared_bytes`: of a block; `registers`: of a thread. None: unknown, so no limit."""
     warps = math.ceil(threads / WARP)
     limits = {"blocks a multiprocessor": device.blocks_per_sm, "threads": 0}
@@ -162,10 +157,8 @@ def launch_residency(
     launch: KernelLaunch, registers: int | None, shared_bytes: int, device: DeviceFacts
 ) -> Residency:
     """Resident blocks of a launch on one multiprocessor; 0 with a reason: it cannot be launched."""
-    for name, sizes, limits in (
-        ("grid", launch.grid, GRID_LIMITS),
-        ("block", launch.block, BLOCK_LIMITS),
-    ):
+    shapes = ("grid", launch.grid, GRID_LIMITS), ("block", launch.block, BLOCK_LIMITS)
+    for name, sizes, limits in shapes:
         for axis, size, limit in zip("xyz", sizes, limits, strict=True):
             if not 1 <= size <= limit:
                 return 0, f"{name}.{axis} is {size:,}, not 1 to {limit:,}"
@@ -173,71 +166,27 @@ def launch_residency(
 
 
 def make_occupancy(
-    variant: str,
-    workload: str,
-    on: str,
-    items: int,
-    units: int,
-    residency: Residency,
-    **fields: object,
+    variant: str, workload: str, on: str, items: int, units: int, limit: Residency, **fields: object
 ) -> Occupancy | None:
     """How a launch of `items` blocks fills `units` multiprocessors (on a processor: pieces of work
     and threads); None for no items. `on`: the device. `fields`: further fields of `Occupancy`."""
     if items <= 0:
         return None
-    resident, limited_by = residency
+    resident, limited_by = limit
     waves = items / (units * resident) if units * resident else 0.0
-    figures = {
-        "share": min(1.0, waves),
-        "waves": waves,
-        "used": waves / math.ceil(waves) if waves else 0.0,
-    }
+    used = waves / math.ceil(waves) if waves else 0.0
+    figures = {"share": min(1.0, waves), "waves": waves, "used": used}
     figures |= {"items": items, "units": units, "resident": resident}
     labels = {"variant": variant, "workload": workload, "on": on, "limited_by": limited_by}
     return Occupancy.model_validate({**labels, **figures, **fields})
 
 
-def declared_occupancy(
-    name: str, launch: Launch, workload: Workload, device: DeviceFacts | int, *, at_hand: bool
-) -> Occupancy | None:
-    """How the launch that the manifest declares fills a device: a GPU, or a processor with `device` threads;
-    None: no work. `name`: the variant. Raises ExpressionError for a formula without a value."""
-    values = workload.formula_values
-    if isinstance(device, int):
-        values = {**values, "cores": device, "lanes": vector_lanes()}
-
-    def rounded_up(formula: int | str) -> int:
-        return (
-            formula
-            if isinstance(formula, int)
-            else math.ceil(Expression.parse(formula).evaluate_number(values))
-        )
-
-    items = rounded_up(launch.blocks)
-    if isinstance(device, int):
-        on, residency = say.count(device, "thread"), (1, "one piece a thread")
-        return make_occupancy(name, workload.name, on, items, device, residency, at_hand=at_hand)
-    formulas = {"registers": launch.registers, "shared memory": launch.shared_bytes}
-    amounts = {
-        name: rounded_up(formula) for name, formula in formulas.items() if formula is not None
-    }
-    threads, registers = rounded_up(launch.threads), amounts.get("registers")
-    residency = count_resident_blocks(device, threads, registers, amounts.get("shared memory"))
-    fields = {
-        "at_hand": at_hand,
-        "unknown": tuple(name for name in formulas if name not in amounts),
-    }
-    return make_occupancy(name, workload.name, device.name, items, device.sms, residency, **fields)
-
-
 def parallelism(context: Context, arguments: NoArguments) -> RunningAction[ParallelismOutput]:
-    """Compute how each reported or declared launch fills its device; works without a GPU. Fails if some launch
-    does not fit its GPU."""
+    """Compute how each reported or declared launch fills its device, which need not be here. Fails
+    if one does not fit its GPU."""
     yield from ()
-    target, reported = (
-        context.bench.target,
-        context.latest_output("kernel.resources", ResourcesOutput),
-    )
+    target = context.bench.target
+    reported = context.latest_output("kernel.resources", ResourcesOutput)
     with_reports = {occupancy.variant for occupancy in reported.fillings} if reported else set()
     missing, occupancies = list[str](), list[Occupancy]()
     for name, variant in target.variants.items():
@@ -248,11 +197,10 @@ def parallelism(context: Context, arguments: NoArguments) -> RunningAction[Paral
             missing.append(f"parallelism of {name}: the manifest has no `devices`")
         device: Device = context.bench.device if variant.device == "any" else variant.device
         dtype = target.dtypes.get(device, variant.dtypes[0])
-        for workload in expand_sets(target, context.task.plan.workloads, dtype):
-            if is_supported(variant, workload) and (
-                occupancy := find_occupancy(context, name, workload)
-            ):
-                occupancies.append(occupancy)
+        workloads = expand_sets(target, context.task.plan.workloads, dtype)
+        supported = [workload for workload in workloads if is_supported(variant, workload)]
+        of_workloads = [find_occupancy(context, name, workload) for workload in supported]
+        occupancies += filter(None, of_workloads)
     parts, learned = list[str](), list[str]()
     for name in dict.fromkeys(occupancy.variant for occupancy in occupancies):
         of_variant = [occupancy for occupancy in occupancies if occupancy.variant == name]
@@ -262,10 +210,9 @@ def parallelism(context: Context, arguments: NoArguments) -> RunningAction[Paral
         if not not_filled:
             parts.append(f"{where}: filled on all of {len(of_variant)} workloads")
             continue
+        extent = f"{not_filled} of {len(of_variant)} workloads"
         least_on = f"least on {least.workload} ({least.share:.0%})"
-        parts.append(
-            f"{where}: not filled on {not_filled} of {len(of_variant)} workloads, {least_on}"
-        )
+        parts.append(f"{where}: not filled on {extent}, {least_on}")
         pieces, places = say.count(least.items, "piece"), least.units * least.resident
         learned.append(
             f"{name} has {pieces} of work for {places} places of {least.on} on {least.workload}: "
@@ -289,11 +236,11 @@ def parallelism(context: Context, arguments: NoArguments) -> RunningAction[Paral
 
 
 def find_occupancy(context: Context, name: str, workload: Workload) -> Occupancy | None:
-    """How a variant's launch fills its device; None without a launch, a known device, or work. A launch that
-    `kernel.resources` reported takes precedence over the manifest."""
+    """How a variant's launch fills its device: as `kernel.resources` reported it, or else by the
+    manifest. None without a launch, a known device, or work. Raises ExpressionError."""
     bench, variant = context.bench, context.bench.target.variants[name]
-    # Variants of Python and commands have no field `launch`.
-    launch, device = getattr(variant, "launch", None), None
+    launch: Launch | None = getattr(variant, "launch", None)  # Only compiled variants have it.
+    device = None
     if variant.device == "cuda" or (variant.device == "any" and bench.device == "cuda"):
         device = gpu_at_hand(context) or next(iter(bench.target.devices.values()), None)
     reported = context.latest_output("kernel.resources", ResourcesOutput)
@@ -303,8 +250,27 @@ def find_occupancy(context: Context, name: str, workload: Workload) -> Occupancy
             return occupancy
     if launch is None or (device is None and variant.device == "cuda"):
         return None
-    is_at_hand = bench.device == "cpu" if device is None else device == gpu_at_hand(context)
-    return declared_occupancy(name, launch, workload, device or bench.threads, at_hand=is_at_hand)
+    values = workload.formula_values
+    if device is None:
+        values = {**values, "cores": bench.threads, "lanes": vector_lanes()}
+
+    def rounded_up(formula: int | str) -> int:
+        if isinstance(formula, int):
+            return formula
+        return math.ceil(Expression.parse(formula).evaluate_number(values))
+
+    items = rounded_up(launch.blocks)
+    if device is None:
+        on, limit = say.count(bench.threads, "thread"), (1, "one piece a thread")
+        at_hand = bench.device == "cpu"
+        return make_occupancy(name, workload.name, on, items, bench.threads, limit, at_hand=at_hand)
+    formulas = {"registers": launch.registers, "shared memory": launch.shared_bytes}
+    amounts = {key: rounded_up(formula) for key, formula in formulas.items() if formula is not None}
+    threads, registers = rounded_up(launch.threads), amounts.get("registers")
+    limit = count_resident_blocks(device, threads, registers, amounts.get("shared memory"))
+    unknown = tuple(resource for resource in formulas if resource not in amounts)
+    fields = {"at_hand": device == gpu_at_hand(context), "unknown": unknown}
+    return make_occupancy(name, workload.name, device.name, items, device.sms, limit, **fields)
 
 
 def gpu_at_hand(context: Context) -> DeviceFacts | None:

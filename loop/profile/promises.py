@@ -56,11 +56,11 @@ class PromisesOutput(Output):
     """Promised instances that a library lacks."""
 
 
-def _variants_with_promises(
+def _find_promises(
     context: Context, field: str, label: str
 ) -> tuple[dict[str, CAbiVariant], list[str]]:
-    """Variants with promises in `field` of the manifest, and messages on missing compilers. Without its compiler a
-    variant uses the emulator's build recipe, if it has one. `label`: the promises in words, for messages."""
+    """Variants with promises in `field` of the manifest, and messages on missing compilers. Without
+    its compiler a variant uses the emulator's recipe, if it has one. `label`: for messages."""
     target, missing = context.bench.target, list[str]()
     variants: dict[str, CAbiVariant] = {}
     for name, variant in context.bench.compiled_variants(variant_names(context)).items():
@@ -81,42 +81,29 @@ def _variants_with_promises(
 
 def must_not_compile(context: Context, arguments: NoArguments) -> RunningAction[PromisesOutput]:
     """Compile every source that must be refused, and check the compiler's message."""
-    variants, missing = _variants_with_promises(
-        context, "must_not_compile", label="what must not compile"
-    )
-    promised = [
-        (name, variant, source)
-        for name, variant in variants.items()
-        for source in variant.must_not_compile
-    ]
-    compilations = (
-        _compile_source(context, name, variant.build, source) for name, variant, source in promised
-    )
+    variants, missing = _find_promises(context, "must_not_compile", "what must not compile")
+    compilations = []
+    for name, variant in variants.items():
+        for source in variant.must_not_compile:
+            compilations.append(_compile_source(context, name, variant.build, source))
     checks = yield from run_side_by_side(compilations, cores())
     failures, hint = [check for check in checks if check.status != "refused"], None
-    message = (
-        f"{len(checks)} of {len(checks)} bad configurations are refused, each in its own words"
-    )
+    count = len(checks)
+    message = f"{count} of {count} bad configurations are refused, each in its own words"
     if not checks:
-        message = (
-            "nothing was compiled"
-            if missing
-            else "the manifest names nothing that must not compile"
-        )
+        nothing = "the manifest names nothing that must not compile"
+        message = "nothing was compiled" if missing else nothing
     if failures:
         first, more = failures[0], f"; and {len(failures) - 1} more" if len(failures) > 1 else ""
-        problem, hint = (
-            "it compiles",
-            "assert it at compile time: static_assert(condition, message)",
-        )
+        problem = "it compiles"
+        hint = "assert it at compile time: static_assert(condition, message)"
         if first.status != "compiled":
             problem = f"refused for another reason: {first.message}"
-            hint = "make it wrong in the way that is meant and in no other, or mend `says` in target.yaml"
+            hint = "make it wrong only in the way that is meant, or mend `says` in target.yaml"
         message = f"{first.variant}, {first.title}: {problem}{more}"
     fields = {"not_exercised": tuple(missing), "checks": tuple(checks)}
-    return Result(
-        PromisesOutput(ok=not failures, message=message, hint=hint, **fields), idle=not checks
-    )
+    output = PromisesOutput(ok=not failures, message=message, hint=hint, **fields)
+    return Result(output, idle=not checks)
 
 
 def _compile_source(
@@ -133,9 +120,7 @@ def _compile_source(
             command, cwd=context.task.folder, limit_s=limit_s, env=ENGLISH_MESSAGES, note=note
         )
     printed = (compiled.errors + compiled.output).splitlines()
-    lines = [
-        line.strip() for line in printed if line[:1].strip()
-    ]  # Compilers indent quoted source lines.
+    lines = [line.strip() for line in printed if line[:1].strip()]  # Quoted source is indented.
     promised = next((line for line in lines if source.says in line), None)
     status: Literal["refused", "compiled", "other"] = "other"
     message = first_error(compiled.errors) or first_error(compiled.output) or compiled.ending
@@ -150,15 +135,14 @@ def _compile_source(
 
 def instances(context: Context, arguments: NoArguments) -> RunningAction[PromisesOutput]:
     """Look up every promised template instance in its variant's built library."""
-    variants, skipped = _variants_with_promises(context, "instances", label="instances")
+    variants, skipped = _find_promises(context, "instances", "instances")
     built, failures = yield from compile_all(context, variants, will_run=False)
     count, missing = 0, list[MissingInstance]()
     for build in built:
         names = read_defined_names(Path(build.library))
         if names is None:
-            skipped.append(
-                f"instances of {build.variant}: there is no nm to read the library with; {BINUTILS}"
-            )
+            why = f"there is no nm to read the library with; {BINUTILS}"
+            skipped.append(f"instances of {build.variant}: {why}")
             continue
         # Without spaces, because demanglers and people place them differently.
         defined = {"".join(short_name(name).split()) for name in names}
@@ -174,9 +158,8 @@ def instances(context: Context, arguments: NoArguments) -> RunningAction[Promise
     if missing:
         more = f", and {len(missing) - 1} more" if len(missing) > 1 else ""
         message = f"{missing[0].variant} has no {missing[0].symbol}{more}"
-        hint = "; ".join(
-            dict.fromkeys([f"add to {instance.file}: {instance.line}" for instance in missing])
-        )
+        remedies = [f"add to {instance.file}: {instance.line}" for instance in missing]
+        hint = "; ".join(dict.fromkeys(remedies))
     if failures:
         message, hint = failures[0].message, failures[0].hint
     fields = {"promised": count, "not_exercised": tuple(skipped), "missing": tuple(missing)}

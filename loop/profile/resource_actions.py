@@ -1,8 +1,8 @@
-"""Kernels on a GPU that need not be at hand: the compiler's report, launches of a dry run, and budgets."""
+"""Kernels on a GPU that need not be at hand: compiler's report, launches of a dry run, budgets."""
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
@@ -49,6 +49,11 @@ ARCHITECTURE = re.compile(r"sm_(\d+)(\d)([af]?)$")
 LIMIT_S = 20.0  # Time limit in seconds of one dry-run call, which computes nothing.
 NO_REPORT = "its compiler was not asked what kernels take"
 DRY_RUN_HINT = "in a dry run no tensor may be touched by the host"
+FEWER_RESOURCES_HINT = "take a smaller tile, more warps or fewer registers"
+BUDGET_HINT = f"{FEWER_RESOURCES_HINT}; or allow it under `budgets` in target.yaml"
+NO_LAUNCH = "say in target.yaml how it is built for the emulator (`emulation`)"
+MOST_ROWS = 12  # Most kernels in the table; kernels with problems come first.
+NOTE = "Shared memory and blocks are those of the launches that the host code makes."
 
 
 @dataclass
@@ -57,40 +62,33 @@ class KernelFindings:
 
     architecture: str
     device: DeviceFacts | None
-    libraries: list[CompiledLibrary] = field(default_factory=list)
-    """The compiler's report on each library."""
+    variants: Mapping[str, CAbiVariant] = field(default_factory=dict)  # Those that are inspected.
+    libraries: list[CompiledLibrary] = field(default_factory=list)  # The compiler's reports.
     launches: dict[str, Mapping[str, Sequence[KernelLaunch]]] = field(default_factory=dict)
     """Variant to the launches of each workload, by its name."""
-    names: dict[str, str] = field(default_factory=dict)
-    """Symbol of a launched kernel to its demangled name."""
-    problems: dict[str, str] = field(default_factory=dict)
-    """Problem that fails the step, to its remedy."""
-    missing: list[str] = field(default_factory=list)
-    """Parts that were not inspected, each with reason and remedy."""
+    names: dict[str, str] = field(default_factory=dict)  # Symbol of a launched kernel, demangled.
+    problems: dict[str, str] = field(default_factory=dict)  # Problem that fails the step: remedy.
+    missing: list[str] = field(default_factory=list)  # Gaps, each with reason and remedy.
 
     def list_placements(self, device: DeviceFacts) -> tuple[Placement, ...]:
-        """Each launch with its occupancy on a GPU. A kernel's report is found by its symbol, or by its name. Notes
-        in `missing` the launched kernels that the compiler's report lacks: their registers are unknown."""
+        """Each launch with its occupancy on a GPU. A kernel's report is found by symbol or name.
+        Notes in `missing` the launched kernels without a report: their registers are unknown."""
         placements, unreported = list[Placement](), dict[str, None]()
         for variant, calls in self.launches.items():
             libraries = [library for library in self.libraries if variant in library.variants]
-            reports = [
-                kernel for library in libraries for kernel in library.kernels if kernel.entry
-            ]
-            for workload, launch in [
-                (name, launch) for name, launches in calls.items() for launch in launches
-            ]:
-                name = self.names.get(launch.kernel, launch.kernel)
-                kernel = next(
-                    (k for k in reports if launch.kernel == k.symbol or name == k.name), None
-                )
+            reports = [k for library in libraries for k in library.kernels if k.entry]
+            pairs = [(name, launch) for name, launches in calls.items() for launch in launches]
+            for workload, launch in pairs:
+                symbol = launch.kernel
+                name = self.names.get(symbol, symbol)
+                kernel = next((k for k in reports if k.symbol == symbol or k.name == name), None)
                 shared = (kernel.shared_bytes if kernel else launch.shared_static) + launch.shared
                 registers = kernel.registers if kernel else None
                 blocks, limited_by = launch_residency(launch, registers, shared, device)
                 placement = Placement(
                     variant=variant,
                     kernel=short_name(kernel.name if kernel else name),
-                    symbol=kernel.symbol if kernel else launch.kernel,
+                    symbol=kernel.symbol if kernel else symbol,
                     blocks=math.prod(launch.grid),
                     threads=launch.threads,
                     shared_bytes=shared,
@@ -109,8 +107,8 @@ class KernelFindings:
 
 
 def runs_on(code: str, device: str) -> bool:
-    """True if a GPU of architecture `device` runs machine code for `code`: the major numbers must be equal, and
-    the code's minor no higher. Code for `sm_90a` runs on `sm_90` alone."""
+    """True if a GPU of architecture `device` runs machine code for `code`: the major numbers must
+    be equal, and the code's minor no higher. Code for `sm_90a` runs on `sm_90` alone."""
     code_match, device_match = ARCHITECTURE.match(code), ARCHITECTURE.match(device)
     if not code_match or not device_match or code_match[1] != device_match[1]:
         return False
@@ -124,24 +122,23 @@ def variant_names(context: Context) -> tuple[str, ...]:
     return tuple(name for name in context.bench.target.variants if name in names)
 
 
-def build_for_gpu(
-    context: Context, chosen: Iterable[str], findings: KernelFindings
-) -> Waiting[tuple[Build, ...]]:
-    """Build each chosen variant for the GPU of `findings`; returns the builds. Notes failures in `findings`, and
-    variants that are made for another GPU."""
-    bench, variants = context.bench, dict[str, CAbiVariant]()
-    for name in chosen:
-        variant = bench.target.compiled_variant(name, findings.architecture)
-        if variant.architecture in (None, findings.architecture):
+def build_for_gpu(context: Context, findings: KernelFindings) -> Waiting[tuple[Build, ...]]:
+    """Build each variant for the GPU of `findings`; returns the builds. Notes failures in
+    `findings`, and variants that are made for another GPU."""
+    bench, architecture = context.bench, findings.architecture
+    variants = dict[str, CAbiVariant]()
+    for name in findings.variants:
+        variant = bench.target.compiled_variant(name, architecture)
+        if variant.architecture in (None, architecture):
             variants[name] = variant
         else:
-            findings.missing.append(
-                f"{name} on {findings.architecture}: it is made for {variant.architecture}"
-            )
-    # A report needs machine code alone; host code and linking took a quarter of the compiler's time. nvcc makes no
-    # such file for several GPUs or sources: they get a library, as does what runs here or is built already.
+            why = f"it is made for {variant.architecture}"
+            findings.missing.append(f"{name} on {architecture}: {why}")
+    # A report needs machine code alone; host code and linking took a quarter of the time. nvcc
+    # makes no such file for several GPUs or sources: they get a library, as does what runs here or
+    # is built already.
     cubins, places = dict[str, CAbiVariant](), {"cache": bench.cache, "include": bench.include}
-    will_run = bench.device == "cuda" and bench.architecture == findings.architecture
+    will_run = bench.device == "cuda" and bench.architecture == architecture
     for name, variant in variants.items():
         if not will_run and build.find_build(name, variant, context.task.folder, **places) is None:
             recipe = variant.build.model_copy(update={"flags": (*variant.build.flags, "-cubin")})
@@ -149,7 +146,7 @@ def build_for_gpu(
     built, _ = yield from compile_all(context, cubins, will_run=False)
     done = {library.variant for library in built}
     others = {name: variant for name, variant in variants.items() if name not in done}
-    purpose = f"compiler's report for {findings.architecture}"
+    purpose = f"compiler's report for {architecture}"
     return (*built, *(yield from _build_variants(context, others, purpose, findings)))
 
 
@@ -167,11 +164,10 @@ def _build_variants(
     return built
 
 
-def read_reports(
-    chosen: Mapping[str, CAbiVariant], built: Sequence[Build], findings: KernelFindings
-) -> None:
-    """Note in `findings` the compiler's report on each library. Builds with one build id share a library."""
-    architecture, builds_by_id = findings.architecture, dict[str, list[Build]]()
+def read_reports(built: Sequence[Build], findings: KernelFindings) -> None:
+    """Note in `findings` the compiler's report on each library, which equal build ids share."""
+    architecture, missing = findings.architecture, findings.missing
+    builds_by_id = dict[str, list[Build]]()
     for library in built:
         builds_by_id.setdefault(library.build_id, []).append(library)
     for builds in builds_by_id.values():
@@ -182,51 +178,40 @@ def read_reports(
         runnable = [code for code in architectures if runs_on(code, architecture)]
         if runnable:
             if was_cut:
-                findings.missing.append(
-                    f"some kernels of {label}: the compiler's log was too long to keep"
-                )
+                missing.append(f"some kernels of {label}: the compiler's log was too long to keep")
             nearest = max(runnable)  # All have the GPU's major number.
             code = tuple(kernel for kernel in kernels if kernel.architecture == nearest)
             findings.libraries.append(CompiledLibrary(variants=names, kernels=code))
         elif kernels:
             why = f"its code is for {', '.join(architectures)} only"
             remedy = "let `-arch={arch}` stand in its `build.flags`"
-            findings.missing.append(f"{label} on {architecture}: {why}; {remedy}")
-        elif requests_report(chosen[names[0]].build.flags):
-            findings.missing.append(
-                f"compiler's report for {architecture}: {label} has no kernel of its own"
-            )
+            missing.append(f"{label} on {architecture}: {why}; {remedy}")
+        elif requests_report(findings.variants[names[0]].build.flags):
+            missing.append(f"compiler's report for {architecture}: {label} has no own kernel")
         else:
             findings.problems[f"{label}: {NO_REPORT}"] = REPORT_HINT
 
 
-def find_launches(
-    context: Context,
-    chosen: Mapping[str, CAbiVariant],
-    findings: KernelFindings,
-    *,
-    only_built: bool,
-) -> Waiting[None]:
-    """Ask host code in a dry run which kernels it launches; adds answers to `findings`. Leaves out variants
-    without `emulation` in target.yaml, or made for another GPU. `only_built`: True: only variants already built
-    for the emulator; False: build them, with the values that were tuned for the GPU."""
-    target, bench = context.bench.target, context.bench
+def find_launches(context: Context, findings: KernelFindings, *, only_built: bool) -> Waiting[None]:
+    """Ask host code in a dry run which kernels it launches; adds answers to `findings`. Leaves out
+    variants without `emulation` in target.yaml, or made for another GPU. `only_built`: True: only
+    what is built for the emulator; False: build it, with the values that were tuned for the GPU."""
+    target, bench, missing = context.bench.target, context.bench, findings.missing
     places = {"cache": bench.cache, "include": bench.include}
     variants: dict[str, CAbiVariant] = {}
-    for name, variant in chosen.items():
+    for name, variant in findings.variants.items():
         if variant.emulation is None or variant.architecture not in (None, findings.architecture):
             continue
         emulated = target.emulated_variant(name, "" if only_built else findings.architecture)
         if target.generator or target.signature.has_unknown_outputs:
-            findings.missing.append(
-                f"launches of {name}: shapes of its tensors are known only when they are made"
-            )
+            missing.append(f"launches of {name}: its shapes are known only when tensors are made")
         elif only_built and build.find_build(name, emulated, context.task.folder, **places) is None:
-            findings.missing.append(f"launches of {name}: it is not built for the emulator here")
+            missing.append(f"launches of {name}: it is not built for the emulator here")
         else:
             variants[name] = emulated
     builds = yield from _build_variants(context, variants, "launches", findings)
-    workloads = [_workloads_to_launch(context, chosen[library.variant]) for library in builds]
+    built = [findings.variants[library.variant] for library in builds]
+    workloads = [_workloads_to_launch(context, variant) for variant in built]
     dry_runs = (ask_for_launches(bench, *pair) for pair in zip(builds, workloads, strict=True))
     answers, symbols = (yield from run_side_by_side(dry_runs, cores())), set[str]()
     for library, (calls, declined, lost) in zip(builds, answers, strict=True):
@@ -236,13 +221,11 @@ def find_launches(
         if declined:
             place, why = next(iter(declined.items()))
             more = f", and {len(declined) - 1} more" if len(declined) > 1 else ""
-            findings.missing.append(f"launches of {name} on {place}{more}: {why}")
+            missing.append(f"launches of {name} on {place}{more}: {why}")
         if any(calls.values()):
             findings.launches[name] = calls
         elif not declined and not lost:
-            findings.missing.append(
-                f"launches of {name}: its emulated build tells of none in a dry run"
-            )
+            missing.append(f"launches of {name}: its emulated build tells of none in a dry run")
         symbols |= {launch.kernel for launches in calls.values() for launch in launches}
     findings.names = demangle_symbols(sorted(symbols))
 
@@ -263,18 +246,17 @@ def _workloads_to_launch(context: Context, variant: CAbiVariant) -> list[Workloa
 def timed_workloads(context: Context, variant: CAbiVariant) -> list[Workload]:
     """The plan's workloads that the variant supports, in the type that is measured on a GPU."""
     target = context.bench.target
-    workloads = expand_sets(
-        target, context.task.plan.workloads, target.dtypes.get("cuda", variant.dtypes[0])
-    )
+    dtype = target.dtypes.get("cuda", variant.dtypes[0])
+    workloads = expand_sets(target, context.task.plan.workloads, dtype)
     return [workload for workload in workloads if is_supported(variant, workload)]
 
 
 def ask_for_launches(
     bench: Bench, build: Build, workloads: Sequence[Workload]
 ) -> Waiting[tuple[dict[str, tuple[KernelLaunch, ...]], dict[str, str], str]]:
-    """The launches of each workload, by its name, as host code built for the emulator (`build`) reports them in a
-    dry run; the errors that calls returned, by workload; and where and why the run was lost: the process crashed
-    or hung, or an answer cannot be read. Later workloads have no launches. Empty if none was lost."""
+    """The launches of each workload, by its name, as host code built for the emulator (`build`)
+    reports them in a dry run; the errors that calls returned, by workload; and where and why the
+    run was lost, if it was: a crash, no answer or an unreadable one. No launches follow that."""
     launches_by_workload, declined = dict[str, tuple[KernelLaunch, ...]](), dict[str, str]()
     terms = bench.make_side(build.variant, build).terms
     path = bench.scratch / f"launches-{build.variant}.jsonl"
@@ -282,16 +264,11 @@ def ask_for_launches(
     with Worker(1) as worker:
         for workload in workloads:
             request = ListLaunches(terms, str(path), bench.make_call(workload, "dry"))
+            note = f"launches of {workload.name}"
             try:
-                reply = yield from worker.ask(
-                    request, limit_s=LIMIT_S, note=f"launches of {workload.name}"
-                )
-                records = [
-                    record for record in reply.launches if "remark" not in record
-                ]  # A remark is no launch.
-                launches = [
-                    KernelLaunch.model_validate(record, extra="ignore") for record in records
-                ]
+                reply = yield from worker.ask(request, limit_s=LIMIT_S, note=note)
+                records = [r for r in reply.launches if "remark" not in r]  # A remark is no launch.
+                launches = [KernelLaunch.model_validate(r, extra="ignore") for r in records]
             except (Refused, WorkerLost) as error:
                 return launches_by_workload, declined, f"on {workload.name}: {error}"
             except ValidationError as error:
@@ -301,13 +278,6 @@ def ask_for_launches(
             if reply.entry_error:
                 declined[workload.name] = reply.entry_error
     return launches_by_workload, declined, ""
-
-
-FEWER_RESOURCES_HINT = "take a smaller tile, more warps or fewer registers"
-BUDGET_HINT = f"{FEWER_RESOURCES_HINT}; or allow it under `budgets` in target.yaml"
-NO_LAUNCH = "say in target.yaml how it is built for the emulator (`emulation`)"
-MOST_ROWS = 12  # Most kernels in the table; kernels with problems come first.
-NOTE = "Shared memory and blocks are those of the launches that the host code makes."
 
 
 class ResourceTerms(Model):
@@ -327,52 +297,37 @@ def resources(context: Context, arguments: ResourceTerms) -> RunningAction[Resou
     Passes if nvcc compiles no variant."""
     architecture = arguments.device or context.bench.architecture
     # Also those emulated here; placeholders in their flags stay.
-    selected = {name: context.bench.target.variants[name] for name in variant_names(context)}
-    variants = {
-        name: v for name, v in selected.items() if isinstance(v, CAbiVariant) and is_nvcc(v.build)
-    }
+    chosen = {name: context.bench.target.variants[name] for name in variant_names(context)}
+    variants = {n: v for n, v in chosen.items() if isinstance(v, CAbiVariant) and is_nvcc(v.build)}
     if not variants:
-        output = ResourcesOutput(
-            ok=True, message="no variant is compiled by nvcc", device=architecture
-        )
-        return Result(output, idle=True)
+        message = "no variant is compiled by nvcc"
+        return Result(ResourcesOutput(ok=True, message=message, device=architecture), idle=True)
     gpu, bench = detect_gpus().first, context.bench
     is_here = gpu is not None and gpu.architecture == architecture
-    findings = KernelFindings(
-        architecture, bench.gpu if is_here else bench.target.devices.get(architecture)
-    )
-    if findings.device is None:
-        findings.missing.append(
-            f"occupancy on {architecture}: the manifest has no such device under `devices`"
-        )
-    builds = yield from build_for_gpu(context, variants, findings)
-    read_reports(variants, builds, findings)
-    yield from find_launches(context, variants, findings, only_built=arguments.built)
-    return Result(
-        _check_findings(context, variants, findings, may_spill=arguments.spills == "tell")
-    )
+    device = bench.gpu if is_here else bench.target.devices.get(architecture)
+    findings = KernelFindings(architecture, device, variants)
+    if device is None:
+        why = "the manifest has no such device under `devices`"
+        findings.missing.append(f"occupancy on {architecture}: {why}")
+    builds = yield from build_for_gpu(context, findings)
+    read_reports(builds, findings)
+    yield from find_launches(context, findings, only_built=arguments.built)
+    return Result(_make_output(context, findings, may_spill=arguments.spills == "tell"))
 
 
-def _check_findings(
-    context: Context,
-    chosen: Mapping[str, CAbiVariant],
-    findings: KernelFindings,
-    *,
-    may_spill: bool,
-) -> ResourcesOutput:
-    """Check reports and launches against limits and budgets; notes gaps. `may_spill`: spills do not fail."""
-    device, architecture = findings.device, findings.architecture
+def _make_output(context: Context, findings: KernelFindings, *, may_spill: bool) -> ResourcesOutput:
+    """Check reports and launches against limits and budgets; notes gaps."""
+    device, architecture, chosen = findings.device, findings.architecture, findings.variants
     placements = findings.list_placements(device) if device else ()
     timed = {w.name for variant in chosen.values() for w in timed_workloads(context, variant)}
-    # Each distinct launch once, and whether a timed workload has it.
-    merged: dict[str, Placement] = {}
+    merged: dict[str, Placement] = {}  # Each distinct launch once; is it of a timed workload?
     for placement in placements:
         key = placement.model_dump_json(exclude={"workload"})
         first = merged.setdefault(key, placement)
         if placement.workload in timed:
             merged[key] = first.model_copy(update={"timed": True})
     launches = tuple(merged.values())
-    occupancies = _timed_occupancies(context, chosen, findings, placements)
+    occupancies = _timed_occupancies(context, findings, placements)
     spilled, broken, unchecked = list[str](), list[str](), list[str]()
     for library in findings.libraries:
         budgets = [budget for name in library.variants for budget in chosen[name].budgets]
@@ -389,17 +344,16 @@ def _check_findings(
         needs = ""
         if launch.limited_by in ("threads", "registers", "shared memory"):
             registers = "" if launch.registers is None else f" {launch.registers} registers each,"
-            needs = f" ({launch.threads} threads,{registers} {launch.shared_bytes} bytes of shared memory)"
+            shared = f"{launch.shared_bytes} bytes of shared memory"
+            needs = f" ({launch.threads} threads,{registers} {shared})"
         place = f"on {gpu_name} for {launch.workload}"
         refused.append(f"{launch.kernel} cannot be launched {place}: {launch.limited_by}{needs}")
     impossible = tuple(dict.fromkeys(refused))
     over_budget = broken if may_spill else [*spilled, *broken]
     problems = [*findings.problems, *over_budget, *impossible]
     hints = [*findings.problems.values(), BUDGET_HINT if over_budget else FEWER_RESOURCES_HINT]
-    message, residents = (
-        _compiled_line(architecture, findings.libraries),
-        [each.resident for each in launches],
-    )
+    message = _compiled_line(architecture, findings.libraries)
+    residents = [launch.resident for launch in launches]
     if problems:
         message = f"{problems[0]}{f'; and {len(problems) - 1} more' if len(problems) > 1 else ''}"
     elif residents:
@@ -424,22 +378,23 @@ def _check_findings(
 def check_budgets(
     library: CompiledLibrary, budgets: Sequence[ResourceBudget], placements: Sequence[Placement]
 ) -> tuple[list[str], list[str], list[str]]:
-    """Check one library: spills beyond the budget, other exceeded budgets, and kernels whose budget needs a
-    launch that no workload makes. Without a budget a kernel must not spill. A budget that matches no kernel
-    counts as exceeded: otherwise a renamed kernel would silently lose its budget."""
+    """Check one library: spills beyond the budget, other exceeded budgets, and kernels whose budget
+    needs a launch that no workload makes. Without a budget a kernel must not spill. A budget that
+    matches no kernel counts as exceeded: else a renamed kernel would silently lose its budget."""
     spilled, broken, unchecked = list[str](), list[str](), list[str]()
     for kernel in library.kernels:
+        name = kernel.short_name
         budget = next((budget for budget in budgets if budget.kernel in kernel.name), None)
         allowed_bytes = budget.spill_bytes if budget else 0
         if kernel.spill_bytes > allowed_bytes:
             limit_text = f", budget {allowed_bytes}" if allowed_bytes else ""
-            spilled.append(f"{kernel.short_name} spills {kernel.spill_bytes} bytes{limit_text}")
+            spilled.append(f"{name} spills {kernel.spill_bytes} bytes{limit_text}")
         if budget is None:
             continue
         launches = [placement for placement in placements if placement.symbol == kernel.symbol]
         needs_launch = budget.blocks_per_sm or budget.shared_bytes is not None
         if not launches and kernel.entry and needs_launch:
-            unchecked.append(kernel.short_name)
+            unchecked.append(name)
         shared = max((launch.shared_bytes for launch in launches), default=kernel.shared_bytes)
         for unit, amount, limit in (
             ("registers", kernel.registers, budget.registers),
@@ -447,35 +402,28 @@ def check_budgets(
             ("bytes of shared memory", shared, budget.shared_bytes),
         ):
             if limit is not None and amount is not None and amount > limit:
-                broken.append(f"{kernel.short_name}: {amount} {unit}, budget {limit}")
-        fewest, least = (
-            min((launch.resident for launch in launches), default=None),
-            budget.blocks_per_sm,
-        )
+                broken.append(f"{name}: {amount} {unit}, budget {limit}")
+        fewest = min((launch.resident for launch in launches), default=None)
+        least = budget.blocks_per_sm
         if least is not None and fewest is not None and fewest < least:
-            broken.append(
-                f"{kernel.short_name}: {fewest} blocks a multiprocessor, budget {least} at least"
-            )
+            broken.append(f"{name}: {fewest} blocks a multiprocessor, budget {least} at least")
     for budget in budgets:
         if not any(budget.kernel in kernel.name for kernel in library.kernels):
-            broken.append(
-                f"the budget for {budget.kernel!r} fits no kernel of {', '.join(library.variants)}"
-            )
+            names = ", ".join(library.variants)
+            broken.append(f"the budget for {budget.kernel!r} fits no kernel of {names}")
     return spilled, broken, unchecked
 
 
 def _timed_occupancies(
-    context: Context,
-    chosen: Mapping[str, CAbiVariant],
-    findings: KernelFindings,
-    placements: Sequence[Placement],
+    context: Context, findings: KernelFindings, placements: Sequence[Placement]
 ) -> list[Occupancy]:
-    """How each timed call fills the GPU, by its largest launch (by threads) of those that host code reported;
-    notes in `findings` variants without any. Nothing for a GPU without facts."""
+    """How each timed call fills the GPU, by its largest launch (by threads) of those that host code
+    reported; notes in `findings` variants without any. Nothing for a GPU without facts."""
     device, occupancies = findings.device, list[Occupancy]()
     if device is None:
         return occupancies
-    for name, variant in chosen.items():
+    at_hand = gpu_at_hand(context) == device
+    for name, variant in findings.variants.items():
         timed = {workload.name for workload in timed_workloads(context, variant)}
         largest: dict[str, Placement] = {}
         for launch in placements:
@@ -485,24 +433,19 @@ def _timed_occupancies(
                     largest[launch.workload] = launch
         for workload, launch in largest.items():
             unknown = ("registers",) if launch.registers is None else ()
-            fields = {
-                "kernel": launch.kernel,
-                "unknown": unknown,
-                "at_hand": gpu_at_hand(context) == device,
-            }
+            fields = {"kernel": launch.kernel, "unknown": unknown, "at_hand": at_hand}
+            on, sms = device.name, device.sms
             residency = (launch.resident, launch.limited_by)
-            occupancy = make_occupancy(
-                name, workload, device.name, launch.blocks, device.sms, residency, **fields
-            )
+            occupancy = make_occupancy(name, workload, on, launch.blocks, sms, residency, **fields)
             occupancies += [occupancy] if occupancy else []
-        # Without `emulation` nothing told them; else the dry run in the emulator noted why it told none.
+        # Without `emulation` nothing told them; else the dry run noted why it told none.
         if name not in findings.launches and variant.emulation is None:
             findings.missing.append(f"launches of {name}: nothing tells them; {NO_LAUNCH}")
     return occupancies
 
 
 def section(output: ResourcesOutput) -> Section | None:
-    """Section of the report on one GPU: kernels of timed calls, and those with problems; None without any."""
+    """Section of the report on one GPU: kernels of timed calls, those with problems; None: none."""
     if not (output.libraries or output.placements or output.fillings):
         return None
     rows = kernel_rows(output)
@@ -523,9 +466,7 @@ def _compiled_line(device: str, libraries: Sequence[CompiledLibrary]) -> str:
     entries = [kernel for kernel in kernels if kernel.entry]
     count = say.count(len(entries), "kernel")
     most_registers = max((kernel.registers or 0 for kernel in entries), default=0)
-    spilling = sum(
-        kernel.spill_bytes > 0 for kernel in kernels
-    )  # Functions that kernels call, too.
+    spilling = sum(kernel.spill_bytes > 0 for kernel in kernels)  # Also functions that they call.
     spills = f"spills in {say.count(spilling, 'function')}" if spilling else "none spills"
     return f"compiled for {device}: {count}, at most {most_registers} registers, {spills}"
 
@@ -544,9 +485,8 @@ def summary_lines(output: ResourcesOutput) -> tuple[str, ...]:
 
 
 def kernel_rows(output: ResourcesOutput) -> list[tuple[str, str, str, str, str]]:
-    """Rows (name, registers, spilled bytes, shared memory, resident blocks) of kernels with problems, then of
-    others in timed calls. A kernel in several libraries has one row; in each group launches without a report
-    come last."""
+    """Rows (name, registers, spilled bytes, shared memory, resident blocks) of kernels with
+    problems, then of others in timed calls; without a report last. One row for all libraries."""
     unmatched = list(output.placements)
     launches_by_kernel: dict[tuple[str, KernelResources | None], list[Placement]] = {}
     for library in output.libraries:
@@ -559,9 +499,8 @@ def kernel_rows(output: ResourcesOutput) -> list[tuple[str, str, str, str, str]]
         launches_by_kernel.setdefault((launch.kernel, None), []).append(launch)
     problem_rows, timed_rows = [], []
     for (name, report), launches in launches_by_kernel.items():
-        shared = [launch.shared_bytes for launch in launches] or [
-            report.shared_bytes if report else 0
-        ]
+        shared = [launch.shared_bytes for launch in launches]
+        shared = shared or [report.shared_bytes if report else 0]
         shared_kib = _join_ends(f"{min(shared) / 1024:.3g}", f"{max(shared) / 1024:.3g}")
         residents = [launch.resident for launch in launches]
         row = (

@@ -5,8 +5,8 @@
     double = operator("right", "my-target")
     y = double(x)
 
-Begin with `operator` below. `c_dispatch` declares the operator to PyTorch, which calls the kernel in C, without
-Python. Where that is not available, `operator` raises Unavailable.
+Begin with `operator` below. `c_dispatch` declares the operator to PyTorch, which calls the kernel
+in C, without Python. Where that is not available, `operator` raises Unavailable.
 """
 
 import threading
@@ -35,12 +35,9 @@ _operators: dict[tuple[Path, str], "Operator"] = {}
 class Operator:
     """A compiled variant as a callable on tensors. Forward only: it has no gradient."""
 
-    def __init__(
-        self, contract: Contract, library: Compiled, op: OpOverload, architecture: str
-    ) -> None:
-        self.contract, self.library = contract, library
-        self.op = op
-        """Overload in `torch.ops`: attributes by position, a choice as index, no number as NaN."""
+    def __init__(self, contract: Contract, op: OpOverload, architecture: str) -> None:
+        self.contract = contract
+        self.op = op  # In `torch.ops`: attributes by position, choices by index, NaN for none.
         self.raw: Callable[..., Tensor] = getattr(op, "_op", op)
         """C++ function below `op`, for fast eager calls. `torch.compile` needs `op` itself."""
         self.architecture = architecture  # Built for `cpu` or a compute capability such as `sm_89`.
@@ -53,14 +50,13 @@ class Operator:
     def __call__(self, *tensors: Tensor, **attributes: object) -> Tensor:
         """Call the kernel on the current stream of the inputs' device. Returns the output in C
         order. `tensors`: inputs in the signature's order. `attributes`: by the manifest's names:
-        flags as bool, choices as words, numbers as float; None is the default. Raises RuntimeError
-        for tensors that do not fit, TypeError for arguments that are not tensors, and TypeError or
-        ValueError for wrong attributes."""
+        flags as bool, choices as words, numbers as float; None is the default. RuntimeError:
+        tensors that do not fit. TypeError: no tensors. TypeError, ValueError: wrong attributes."""
         names = self.contract.signature.inputs
         if len(tensors) != len(names) or not all(isinstance(tensor, Tensor) for tensor in tensors):
             types = ", ".join(type(value).__name__ for value in tensors)
-            problem = f"expected tensors ({', '.join(names)}), got ({types}); attributes are given by name"
-            raise TypeError(f"{self.contract.title}: {problem}")
+            problem = f"expected tensors ({', '.join(names)}), got ({types})"
+            raise TypeError(f"{self.contract.title}: {problem}; attributes are given by name")
         if torch.compiler.is_compiling():  # A compiler needs `op`, and no cache.
             traced: Tensor = self.op(*tensors, *self._attribute_values(**attributes))
             return traced
@@ -78,9 +74,8 @@ class Operator:
                 names = ", ".join(self._attributes) or "none"
                 raise TypeError(f"{self.contract.title}: no attribute {name!r}; there are: {names}")
         items = self._attributes.items()
-        return tuple(
-            [number_for(name, attribute, attributes.get(name)) for name, attribute in items]
-        )
+        values = [number_for(name, attribute, attributes.get(name)) for name, attribute in items]
+        return tuple(values)
 
     def __repr__(self) -> str:
         return f"<operator {self.contract.title}>"
@@ -101,17 +96,16 @@ def operator(
             key = (definitions.target.resolve(), variant)
             if key not in _operators:
                 _operators[key] = _make_operator(definitions, variant, device)
-            cached_operator = _operators[key]
-            own_device = cached_operator.contract.variant.device
+            cached = _operators[key]
+            own_device = cached.contract.variant.device
             torch_device = torch.device(own_device if device is None else device)
             architecture = _architecture(variant, own_device, torch_device)
-            if device is not None and cached_operator.architecture != architecture:
-                raise UsageError(
-                    f"variant {variant} was built for {cached_operator.architecture} in this process, "
-                    f"and {torch_device} is {architecture}",
-                    hint="an operator is made once: use another process for another kind of GPU",
-                )
-            return cached_operator
+            if device is not None and cached.architecture != architecture:
+                problem = f"was built for {cached.architecture} in this process"
+                message = f"variant {variant} {problem}, and {torch_device} is {architecture}"
+                hint = "an operator is made once: use another process for another kind of GPU"
+                raise UsageError(message, hint=hint)
+            return cached
     except LoopError as error:
         if error.hint:
             error.add_note(error.hint)
@@ -124,14 +118,11 @@ def _make_operator(definitions: Project, name: str, device: str | torch.device |
     target = targets.read_target(definitions).value
     variant = target.variants.get(name)
     if variant is None:
-        raise UsageError(
-            f"target {target.name} has no variant {name!r}", hint=name_hint(name, target.variants)
-        )
+        message = f"target {target.name} has no variant {name!r}"
+        raise UsageError(message, hint=name_hint(name, target.variants))
     if not isinstance(variant, CAbiVariant):
         compiled = [key for key, other in target.variants.items() if isinstance(other, CAbiVariant)]
-        message = (
-            f"variant {name} is of kind {variant.kind}, and an operator is made of a compiled one"
-        )
+        message = f"variant {name} is of kind {variant.kind}; an operator is made of a compiled one"
         raise UsageError(message, hint=name_hint(name, compiled))
     torch_device = torch.device(variant.device if device is None else device)
     architecture = _architecture(name, variant.device, torch_device)
@@ -141,32 +132,26 @@ def _make_operator(definitions: Project, name: str, device: str | torch.device |
     for (folder, _), other_operator in _operators.items():
         is_other_target = folder != definitions.target.resolve()
         if is_other_target and other_operator.contract.namespace == contract.namespace:
-            raise UsageError(
-                f"torch.ops.{contract.namespace} is that of the target in {folder} already",
-                hint=f"give the one in {definitions.target} another `name`",
-            )
+            message = f"torch.ops.{contract.namespace} is that of the target in {folder} already"
+            raise UsageError(message, hint=f"give the one in {definitions.target} another `name`")
     built = build_variant(name, target.compiled_variant(name, architecture), definitions.target)
+    terms = LibraryTerms(variant.device, variant.entry, built.library, built.build_id)
     try:
-        library = Compiled(
-            LibraryTerms(variant.device, variant.entry, built.library, built.build_id)
-        )
+        library = Compiled(terms)
     except Refused as refused:
         raise WorkFailed(f"{name}: {refused}") from refused
-    return Operator(contract, library, declare(contract, library), architecture)
+    return Operator(contract, declare(contract, library), architecture)
 
 
 def _architecture(variant: str, required_type: str, device: torch.device) -> str:
     """Compiler's name of a device, such as `sm_89` or `cpu`. Raises LoopError if it is not of the
     type that the variant needs, or if torch sees no GPU."""
     if device.type != required_type:
-        raise UsageError(
-            f"variant {variant} does not run on {device.type}", hint=f"device={required_type!r}"
-        )
+        message = f"variant {variant} does not run on {device.type}"
+        raise UsageError(message, hint=f"device={required_type!r}")
     if device.type != "cuda":
         return device.type
     if not torch.cuda.is_available():
-        raise UsageError(
-            f"variant {variant} runs on a GPU, and PyTorch sees none",
-            hint=f"PyTorch {torch.__version__}: install one made for CUDA, and the NVIDIA driver",
-        )
+        hint = f"PyTorch {torch.__version__}: install one made for CUDA, and the NVIDIA driver"
+        raise UsageError(f"variant {variant} runs on a GPU, and PyTorch sees none", hint=hint)
     return "sm_{}{}".format(*torch.cuda.get_device_capability(device))

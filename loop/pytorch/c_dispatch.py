@@ -1,4 +1,4 @@
-"""Declares a variant as an operator to PyTorch, with a C kernel, through kernels/include/loop_torch.cpp.
+"""Declares a variant as an operator to PyTorch, with a C kernel, by kernels/include/loop_torch.cpp.
 
 `Contract` has the operator's inputs and output, from the manifest's signature.
 
@@ -30,38 +30,28 @@ from loop.model.dtypes import Dtype
 from loop.model.measurement import Build
 from loop.model.target import OUTPUT, Attribute, BuildRecipe, CAbiVariant, Signature, Target
 
-BUILD_LIMIT_S = 1800.0
-"""Seconds for a build: nvcc may need minutes for many instances. The result is cached."""
+BUILD_LIMIT_S = 1800.0  # Seconds for a build, which is cached: nvcc may need minutes for it.
 MOST_ARGUMENTS = 16  # Maximum number of inputs, and of attributes, of one operator.
 TYPE_TABLE_SIZE = 64  # Size of the table of PyTorch's element type numbers.
+PROPERTIES = ("data_ptr", "dim", "sizes", "strides", "dtype", "device_type", "device_index")
 FUNCTIONS = {
     "library_init_impl": "aoti_torch_library_init_impl",
     "library_impl": "aoti_torch_library_impl",
     "delete_tensor": "aoti_torch_delete_tensor_object",
-    "data_ptr": "aoti_torch_get_data_ptr",
-    "dim": "aoti_torch_get_dim",
-    "sizes": "aoti_torch_get_sizes",
-    "strides": "aoti_torch_get_strides",
-    "dtype": "aoti_torch_get_dtype",
-    "device_type": "aoti_torch_get_device_type",
-    "device_index": "aoti_torch_get_device_index",
+    **{name: f"aoti_torch_get_{name}" for name in PROPERTIES},
     "empty_strided": "aoti_torch_empty_strided",
     "grad_mode": "aoti_torch_grad_mode_is_enabled",
     "requires_grad": "_ZNK3c1010TensorImpl13requires_gradEv",
-}
-"""Field of LoopTorchFunctions to PyTorch symbol; the last is c10's `bool
-TensorImpl::requires_grad() const`."""
+}  # Field of LoopTorchFunctions to PyTorch symbol; last `bool c10::TensorImpl::requires_grad()`.
 CUDA_FUNCTIONS = {
     "current_stream": "aoti_torch_get_current_cuda_stream",
     "create_guard": "aoti_torch_create_cuda_guard",
     "delete_guard": "aoti_torch_delete_cuda_guard",
-}
-"""Additional functions of a PyTorch built for CUDA."""
+}  # Additional functions of a PyTorch built for CUDA.
 SHORTCUTS = {
     "current_device": "_ZN3c104cuda14current_deviceEv",
-    "empty_on_cuda": (
-        "_ZN2at6detail18empty_strided_cudaEN3c108ArrayRefIlEES3_NS1_10ScalarTypeESt8optionalINS1_6DeviceEE"
-    ),
+    "empty_on_cuda": "_ZN2at6detail18empty_strided_cudaEN3c108ArrayRefIlEES3_NS1_10ScalarType"
+    "ESt8optionalINS1_6DeviceEE",
 }
 """Optional faster functions: c10's `DeviceIndex cuda::current_device()`, and ATen's `TensorBase
 detail::empty_strided_cuda(IntArrayRef sizes, IntArrayRef strides, ScalarType,
@@ -78,13 +68,12 @@ BRIDGE = CAbiVariant(
 NO_SLOT = -1
 _kept_alive: list[object] = []
 """Objects kept alive because the bridge points to them, or because registrations end with them."""
-TAGS = (
-    torch.Tag.pt2_compliant_tag,
-    getattr(torch.Tag, "needs_exact_strides", torch.Tag.needs_fixed_stride_order),
-)
+STRIDES_TAG = getattr(torch.Tag, "needs_exact_strides", torch.Tag.needs_fixed_stride_order)
+TAGS = (torch.Tag.pt2_compliant_tag, STRIDES_TAG)
 """Tags of operators: they pass `opcheck`, and compilers have to keep the strides of inputs."""
 SCHEMA_TYPES = {"flag": "bool", "choice": "int", "number": "float"}
 """Kind of attribute, in the order of LoopTorchKind, to its type in the operator's schema."""
+INT, TEXT, ADDRESS = ctypes.c_int32, ctypes.c_char_p, ctypes.c_void_p
 
 
 @dataclass(frozen=True)
@@ -94,8 +83,7 @@ class Contract:
     namespace: str
     name: str  # Name in the namespace: the variant's name.
     variant: CAbiVariant
-    signature: Signature
-    """Attributes become arguments in its order. Tensors without a type of their own have the call's type."""
+    signature: Signature  # Its attributes become arguments in this order.
 
     @property
     def title(self) -> str:
@@ -106,9 +94,8 @@ class Contract:
     def schema(self) -> str:
         """PyTorch schema of the raw operator: a choice is an int index, a missing number is NaN."""
         arguments = [f"Tensor {name}" for name in self.signature.inputs]
-        arguments += [
-            f"{SCHEMA_TYPES[each.kind]} {name}" for name, each in self.signature.attributes.items()
-        ]
+        for name, attribute in self.signature.attributes.items():
+            arguments.append(f"{SCHEMA_TYPES[attribute.kind]} {name}")
         return f"{self.name}({', '.join(arguments)}) -> Tensor"
 
     @property
@@ -127,30 +114,22 @@ class Contract:
 
     @property
     def assumed_dtype(self) -> Dtype | None:
-        """The call's type if no input shows it, as all have fixed types: the variant's first; else None."""
+        """The call's type if all inputs have fixed types: the variant's first; else None."""
         has_only_fixed_types = set(self.signature.inputs) <= set(self.signature.types)
         return self.variant.dtypes[0] if has_only_fixed_types else None
 
 
 def contract_of(target: Target, name: str, variant: CAbiVariant) -> Contract:
-    """Derive a variant's contract. Raises UsageError if an operator cannot have its signature: not plain (see
-    `Target.is_plain`), no input gives a size or the type of the output, or a tensor has too many dimensions."""
+    """Derive a variant's contract. UsageError: an operator cannot have its signature: not plain
+    (see `Target.is_plain`), a size or type of the output in no input, or too many dimensions."""
     signature = target.signature
     contract = Contract(f"loop_{target.name.replace('-', '_')}", name, variant, signature)
-    unknown = [
-        dimension
-        for dimension in contract.output_dims
-        if dimension not in contract.dimension_sources
-    ]
-    dimensions_by_tensor = {**signature.inputs, OUTPUT: signature.output_dimensions}
-    too_large = [
-        name for name, dims in dimensions_by_tensor.items() if len(dims.split()) > MAX_RANK
-    ]
+    unknown = [dim for dim in contract.output_dims if dim not in contract.dimension_sources]
+    dims_by_tensor = {**signature.inputs, OUTPUT: signature.output_dimensions}
+    too_large = [name for name, dims in dims_by_tensor.items() if len(dims.split()) > MAX_RANK]
     problem, hint = "", None
     if not target.is_plain:
-        problem = (
-            "an operator takes the tensors of the manifest's signature, changes none, and gives one"
-        )
+        problem = "an operator takes the signature's tensors, changes none, and gives one"
         hint = "`loop kernels verify` and `measure` call it as it is"
     elif unknown:
         problem = f"{unknown[0]} is a dimension of the output and of no input"
@@ -166,8 +145,8 @@ def contract_of(target: Target, name: str, variant: CAbiVariant) -> Contract:
 
 
 def number_for(name: str, attribute: Attribute, value: object) -> bool | int | float:
-    """The number that the raw operator gets for a value as a caller writes it. None means the default, or NaN
-    for a `number` without one. Raises ValueError for a value that the attribute `name` does not allow."""
+    """The number that the raw operator gets for a value as a caller writes it. None means the
+    default, or NaN for a `number` without one. Raises ValueError for a value not allowed."""
     value = attribute.default_value if value is None else value
     if attribute.kind == "number":
         expected = "a number or None"
@@ -193,9 +172,6 @@ class Unavailable(WorkFailed):
 def _fields(kind: Any, *names: str) -> tuple[tuple[str, Any], ...]:
     """Fields of a C structure that have one type, in this order."""
     return tuple((name, kind) for name in names)
-
-
-INT, TEXT, ADDRESS = ctypes.c_int32, ctypes.c_char_p, ctypes.c_void_p
 
 
 class Functions(ctypes.Structure):
@@ -256,7 +232,7 @@ def torch_libraries() -> tuple[ctypes.CDLL, ...]:
 
 
 def find_symbol(name: str) -> Any:
-    """Find a function by its exported name in PyTorch's libraries. Raises Unavailable if this version lacks it."""
+    """A function of PyTorch's libraries by its exported name. Raises Unavailable without it."""
     for library in torch_libraries():
         if hasattr(library, name):
             return getattr(library, name)
@@ -291,9 +267,7 @@ def declare(contract: Contract, library: Compiled) -> OpOverload:
     Unavailable if this PyTorch or this machine cannot have the kernel."""
     registrations = torch_library(contract.namespace)
     registrations.define(contract.schema, tags=TAGS)
-    registrations.impl(
-        contract.name, fallthrough_kernel, "Autograd"
-    )  # The C kernel rejects gradients itself.
+    registrations.impl(contract.name, fallthrough_kernel, "Autograd")  # C code rejects gradients.
     output_sources = [contract.dimension_sources[dimension] for dimension in contract.output_dims]
     signature = contract.signature
 
@@ -306,10 +280,8 @@ def declare(contract: Contract, library: Compiled) -> OpOverload:
                 message = f"{name} requires a gradient, and the operator has none: {remedy}"
                 raise RuntimeError(f"{contract.title}: {message}")
         fixed_type = signature.types.get(OUTPUT) or contract.assumed_dtype
-        call_types = [
-            tensor.dtype for name, tensor in inputs.items() if name not in signature.types
-        ]
-        dtype = getattr(torch, fixed_type) if fixed_type else call_types[0]
+        dtypes = [tensor.dtype for name, tensor in inputs.items() if name not in signature.types]
+        dtype = getattr(torch, fixed_type) if fixed_type else dtypes[0]
         shape = [inputs[name].shape[axis] for name, axis in output_sources]
         return torch.empty(shape, dtype=dtype, device=arguments[0].device)
 
@@ -332,23 +304,19 @@ def declare(contract: Contract, library: Compiled) -> OpOverload:
 
 @cache
 def load_bridge() -> ctypes.CDLL:
-    """Build, load and test the library of loop_torch.cpp, through which PyTorch calls C kernels. It gets the
-    addresses of PyTorch's functions, and tables of its type numbers: to names, and to those of loop_kernel.h.
-    Raises Unavailable if it does not build or does not fit this PyTorch."""
-    symbol_by_field = {**FUNCTIONS, **(CUDA_FUNCTIONS if torch.version.cuda else {})}
+    """Build, load and test the library of loop_torch.cpp, through which PyTorch calls C kernels. It
+    gets the addresses of PyTorch's functions, and tables of its type numbers: to names, and to
+    those of loop_kernel.h. Raises Unavailable if it does not build or does not fit this PyTorch."""
+    symbols = {**FUNCTIONS, **(CUDA_FUNCTIONS if torch.version.cuda else {})}
     for field, symbol in SHORTCUTS.items():
         if any(hasattr(library, symbol) for library in torch_libraries()):
-            symbol_by_field[field] = symbol
-    addresses = Functions(
-        **{field: address_of(find_symbol(symbol)) for field, symbol in symbol_by_field.items()}
-    )
+            symbols[field] = symbol
+    addresses = Functions(**{key: address_of(find_symbol(name)) for key, name in symbols.items()})
     cpu, cuda = (find_symbol(f"aoti_torch_device_type_{device}")() for device in ("cpu", "cuda"))
     tables = Numbers(cpu=cpu, cuda=cuda, byte=type_numbers()["uint8"])
     for name, number in type_numbers().items():
         tables.dtypes[number] = name.encode()
-        tables.loop_dtypes[number] = DTYPE_NUMBERS.get(
-            name, 0
-        )  # 0: loop_kernel.h has no such type.
+        tables.loop_dtypes[number] = DTYPE_NUMBERS.get(name, 0)  # 0: loop_kernel.h lacks it.
     try:
         build = build_variant("loop_torch", BRIDGE, include_folder())
         library = ctypes.CDLL(build.library)
@@ -358,23 +326,18 @@ def load_bridge() -> ctypes.CDLL:
     if not hasattr(getattr(torch.ops, TEST_NAMESPACE), "probe"):
         torch_library(TEST_NAMESPACE).define(PROBE)
     _kept_alive.append(tables)  # The library keeps a pointer to them.
-    error_code = library.loop_torch_start(
-        ctypes.byref(addresses), ctypes.byref(tables), TEST_NAMESPACE.encode()
-    )
+    pointers = ctypes.byref(addresses), ctypes.byref(tables)
+    error_code = library.loop_torch_start(*pointers, TEST_NAMESPACE.encode())
     if error_code or not bridge_works():
-        raise Unavailable(
-            f"the C interface of this PyTorch ({torch.__version__}) is not the one that is known"
-        )
+        raise Unavailable(f"the C interface of this PyTorch ({torch.__version__}) is unknown")
     return library
 
 
 def build_variant(name: str, variant: CAbiVariant, folder: Path) -> Build:
     """Build a variant with sources in `folder`, or take it from the cache. Raises LoopError."""
-    cache, include = cache_folder() / "builds", include_folder()
     try:
-        built = run_to_end(
-            build(name, variant, folder, cache=cache, include=include, limit_s=BUILD_LIMIT_S)
-        )
+        places = {"cache": cache_folder() / "builds", "include": include_folder()}
+        built = run_to_end(build(name, variant, folder, limit_s=BUILD_LIMIT_S, **places))
     except BuildFailed as failed:
         raise WorkFailed(f"{name}: {failed.message}", hint=failed.hint) from failed
     assert isinstance(built, Build)
@@ -394,8 +357,8 @@ def bridge_works() -> bool:
 
 
 def describe_operator(contract: Contract, library: Compiled) -> TorchOperator:
-    """Convert a contract to the C structure that the bridge reads. `dtype` -1: no fixed type. `from_`, `twin`:
-    first input that has a dimension, and so its size. `only`: the type of calls whose inputs show none."""
+    """Convert a contract to the C structure that the bridge reads. `dtype` -1: no fixed type.
+    `from_`, `twin`: first input with a dimension. `only`: type of calls whose inputs show none."""
     numbers, signature, sources = type_numbers(), contract.signature, contract.dimension_sources
     input_names, only_type = list(signature.inputs), contract.assumed_dtype
     operator = TorchOperator(
@@ -427,9 +390,7 @@ def describe_operator(contract: Contract, library: Compiled) -> TorchOperator:
             source, input_struct.twin_axis[axis] = sources[dimension]
             input_struct.twin[axis] = input_names.index(source)
     for position, (name, attribute) in enumerate(signature.attributes.items()):
-        choices = " or ".join(
-            f"{index} ({word})" for index, word in enumerate(attribute.choices)
-        )  # `0 (left)`
+        choices = " or ".join(f"{index} ({word})" for index, word in enumerate(attribute.choices))
         kind, count = list(SCHEMA_TYPES).index(attribute.kind), len(attribute.choices)
         operator.attribute[position] = TorchAttribute(name.encode(), choices.encode(), kind, count)
     return operator

@@ -248,7 +248,7 @@ def list_launches(request: ListLaunches) -> DryLaunches:
     outputs = [output_block + part.offset for part in call.separate_outputs]
     variant = Compiled(request.variant)
     try:
-        bind_entry(variant.invoke, call, inputs, outputs)()
+        bind_entry(variant.invoke, call, [*inputs, *outputs], "contiguous")()
     except Refused as refused:
         entry_error = str(refused)
     lines = path.read_bytes()[earlier_bytes:].decode(errors="replace").splitlines()

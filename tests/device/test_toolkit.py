@@ -39,8 +39,8 @@ def test_code_that_the_driver_cannot_run_is_not_compiled(old_driver: FakeMachine
         assert [] == old_driver.compiled
         sides = [*run_to_end(kernel.build_sides(context, context.task.variants))[0].values()]
         assert ["torch"] == [side.name for side in sides]
-        findings = KernelFindings("sm_90", None)
-        run_to_end(resource_actions.build_for_gpu(context, {"right"}, findings))
+        findings = KernelFindings("sm_90", None, {"right": bench.target.variants["right"]})
+        run_to_end(resource_actions.build_for_gpu(context, findings))
         assert len(old_driver.compiled) == 2
 
 

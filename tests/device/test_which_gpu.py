@@ -66,7 +66,7 @@ def test_variants_are_compiled_for_the_gpu_that_is_used(fake: FakeMachine, tmp_p
             True,
             803,
             {},
-            "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH \\(803\\): .*; libcuda is of another version",
+            "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH \\(803\\): .*; libcuda does not fit the kernel module",
             "nvidia-smi",
         ),
         (False, 100, {}, "cuInit says CUDA_ERROR_NO_DEVICE", "nvidia-smi"),

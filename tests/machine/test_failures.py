@@ -239,7 +239,7 @@ def test_our_own_processes_are_no_strangers() -> None:
         ({"others": [User(7, None)]}, "another process (pid 7) holds memory of it"),
         ({"others": [User(7, 2**20), User(8, 2**20)]}, "2 other processes hold 2 MiB of it (pid 7 first)"),
         (
-            {"unexplained_bytes": UNEXPLAINED_BYTES + 2**20},
+            {"unknown_bytes": UNEXPLAINED_BYTES + 2**20},
             "2049 MiB of it are taken, by nobody who can be seen from here",
         ),
         ({"busy_percent": 97}, "somebody computes on it, 97 % of the time before anything was timed"),
@@ -254,7 +254,7 @@ def test_company_is_told_in_words(company: dict[str, Any], sentence: str) -> Non
 
 def test_a_quiet_gpu_is_no_news() -> None:
     """Other users, reserved memory and a desktop's small load give no warning."""
-    assert "" == warn_of_others("NVIDIA L4", unexplained_bytes=600 * 2**20, busy_percent=5)
+    assert "" == warn_of_others("NVIDIA L4", unknown_bytes=600 * 2**20, busy_percent=5)
     assert "" == warn_of_others("NVIDIA L4")
 
 

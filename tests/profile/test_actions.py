@@ -18,7 +18,7 @@ from loop.model.record import Finished
 from loop.model.workloads import expand_sets
 from loop.profile.actions import ProfileOutput, ProfileTerms
 from loop.profile.launch_limits import ParallelismOutput
-from loop.profile.profile import TIME_COUNTER, KernelRuns, PeakRates, read_counters, read_log, vector_share
+from loop.profile.profile import TIME_COUNTER, KernelRuns, PeakRates, read_log, run_ncu, vector_share
 from loop.steps.context import Context, Task
 from loop.workers.bench import Bench
 from tests import tiny_cuda
@@ -231,7 +231,7 @@ def kinds(tmp_path: Path, build_cache: Path) -> Iterator[Bench]:
 def counted(kinds: Bench, name: str = "right", place: int = 1) -> KernelRuns:
     """Counters that ncu reports of a variant on five rows, or on two."""
     (side,) = make_sides(kinds, name)
-    return run_to_end(read_counters(kinds, side, expand_sets(kinds.target, ["some"], "float32")[place], 30.0))
+    return run_to_end(run_ncu(kinds, side, expand_sets(kinds.target, ["some"], "float32")[place], 30.0))
 
 
 def test_a_log_tells_of_each_launch_and_of_its_stalls() -> None:

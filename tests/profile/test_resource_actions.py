@@ -154,5 +154,5 @@ def test_without_nvcc_the_step_passes_and_says_the_rest(bench: Bench, monkeypatc
     assert entry.startswith("compiler's report for sm_89: no_nvcc: /nowhere/nvcc: no such compiler on the PATH; ")
     assert "apt-get install nvidia-cuda-toolkit" in entry
     monkeypatch.setattr(Signature, "has_unknown_outputs", True)
-    entry = "launches of no_nvcc: shapes of its tensors are known only when they are made"
+    entry = "launches of no_nvcc: its shapes are known only when tensors are made"
     assert entry in missing(report(bench, "no_nvcc"))

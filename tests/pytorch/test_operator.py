@@ -182,7 +182,7 @@ def test_types_transposition_and_defaults_are_kept(mixed: Operator, dtype: torch
     [
         (c_dispatch, "BRIDGE", "no-such-compiler", "no-such-compiler: no such compiler on the PATH"),
         (c_dispatch, "FUNCTIONS", {"dim": "aoti_torch_no_such"}, "has no aoti_torch_no_such"),
-        (c_dispatch, "bridge_works", lambda: False, "is not the one that is known"),
+        (c_dispatch, "bridge_works", lambda: False, "is unknown"),
     ],
 )
 def test_what_an_operator_lacks_is_said(

@@ -1,1 +1,1 @@
-"""Calls of compiled variants on a GPU, through the CUDA driver. Begin with `driver`, then `stage`."""
+"""Calls of compiled variants on a GPU by the CUDA driver. Begin with `driver`, then `stage`."""

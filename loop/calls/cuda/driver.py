@@ -12,29 +12,25 @@ from uuid import UUID
 from loop.calls.call import POISON, Refused
 from loop.calls.memory import OWN_VALUES, Guard, Memory, draw_guard
 
-FAULTS = frozenset(
-    {214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721, 810, 911, 999}
-)
+FAULTS = frozenset({214, 220, 226, 700, 702, 709, 710, *range(714, 720), 721, 810, 911, 999})
 """CUresults after which the process cannot use the device (cuda.h: it must be relaunched)."""
 ELSEWHERE = "`compute-sanitizer` names the line"
 HINTS = {
     2: "end what else uses the GPU (nvidia-smi shows it), or take smaller workloads",
-    46: "the GPU is taken, or set to one process at a time: `nvidia-smi -c DEFAULT` lets several use it",
-    **dict.fromkeys(
-        (100, 101), "see what `nvidia-smi` shows, and what CUDA_VISIBLE_DEVICES leaves of it"
-    ),
+    46: "the GPU is taken, or takes one process at a time: `nvidia-smi -c DEFAULT` allows several",
+    **dict.fromkeys((100, 101), "see `nvidia-smi`, and what CUDA_VISIBLE_DEVICES leaves of it"),
     200: "what was compiled is damaged: `loop clean --cache`, then the same command again",
     209: "the code is for another GPU: write -arch={arch} among the flags",
     222: "nvcc is newer than the driver, which cannot compile its PTX: compile with -arch={arch}",
     700: f"a kernel read or wrote memory that it was not given; {ELSEWHERE}",
-    701: "a block asks for more registers, threads or shared memory than the GPU has: `loop kernels resources`",
+    701: "a block exceeds the GPU's registers, threads or shared memory: `loop kernels resources`",
     710: "an assertion in a kernel failed",
     716: f"a kernel read or wrote at an address that its type is not aligned to; {ELSEWHERE}",
     719: f"a kernel crashed; {ELSEWHERE}",
     720: "a cooperative launch needs all of its blocks resident at once: launch fewer",
     802: "NVIDIA's fabric manager does not run yet: `systemctl start nvidia-fabricmanager`",
-    803: "libcuda is of another version than the kernel module: reboot after an update, or see LD_LIBRARY_PATH",
-    804: "the compatibility package of CUDA does not serve this GPU: take it out of LD_LIBRARY_PATH",
+    803: "libcuda does not fit the kernel module: reboot after an update, or see LD_LIBRARY_PATH",
+    804: "CUDA's compatibility package does not serve this GPU: take it out of LD_LIBRARY_PATH",
     900: "while a graph is captured a call may not wait for the GPU",
     999: "see `dmesg` for what the driver says, and `nvidia-smi` whether the GPU still answers",
 }  # CUresult to advice for the user.
@@ -43,8 +39,7 @@ FLAGS, ENUM, OUT = ctypes.c_uint, ctypes.c_int, ctypes.POINTER
 SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuInit": (FLAGS,),
     "cuDriverGetVersion": (OUT(ctypes.c_int),),
-    "cuGetErrorName": (ENUM, OUT(ctypes.c_char_p)),
-    "cuGetErrorString": (ENUM, OUT(ctypes.c_char_p)),
+    **dict.fromkeys(("cuGetErrorName", "cuGetErrorString"), (ENUM, OUT(ctypes.c_char_p))),
     "cuDeviceGetCount": (OUT(ctypes.c_int),),
     "cuDeviceGet": (OUT(ctypes.c_int), ctypes.c_int),
     "cuDeviceGetName": (ctypes.c_char_p, ctypes.c_int, ctypes.c_int),
@@ -65,45 +60,30 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuMemHostAlloc": (OUT(HANDLE), SIZE, FLAGS),
     "cuMemFreeHost": (HANDLE,),
     "cuMemHostGetDevicePointer_v2": (OUT(ADDRESS), HANDLE, FLAGS),
-    "cuStreamCreate": (OUT(HANDLE), FLAGS),
-    "cuStreamDestroy_v2": (HANDLE,),
-    "cuStreamSynchronize": (HANDLE,),
+    **dict.fromkeys(("cuStreamCreate", "cuEventCreate"), (OUT(HANDLE), FLAGS)),
+    **dict.fromkeys(("cuStreamDestroy_v2", "cuEventDestroy_v2", "cuStreamSynchronize"), (HANDLE,)),
     "cuStreamWaitValue32_v2": (HANDLE, ADDRESS, ctypes.c_uint32, FLAGS),
     "cuStreamBeginCapture_v2": (HANDLE, ENUM),
     "cuStreamEndCapture": (HANDLE, OUT(HANDLE)),
-    "cuEventCreate": (OUT(HANDLE), FLAGS),
-    "cuEventDestroy_v2": (HANDLE,),
     "cuEventRecord": (HANDLE, HANDLE),
     "cuEventElapsedTime_v2": (OUT(ctypes.c_float), HANDLE, HANDLE),
     "cuModuleLoadData": (OUT(HANDLE), ctypes.c_char_p),
     "cuModuleGetFunction": (OUT(HANDLE), HANDLE, ctypes.c_char_p),
     "cuLaunchKernel": (HANDLE, *[FLAGS] * 7, HANDLE, HANDLE, HANDLE),
     "cuGraphInstantiateWithFlags": (OUT(HANDLE), HANDLE, ctypes.c_uint64),
-    "cuGraphUpload": (HANDLE, HANDLE),
-    "cuGraphLaunch": (HANDLE, HANDLE),
-    "cuGraphDestroy": (HANDLE,),
-    "cuGraphExecDestroy": (HANDLE,),
+    **dict.fromkeys(("cuGraphUpload", "cuGraphLaunch"), (HANDLE, HANDLE)),
+    **dict.fromkeys(("cuGraphDestroy", "cuGraphExecDestroy"), (HANDLE,)),
     "cuGraphGetNodes": (HANDLE, OUT(HANDLE), OUT(SIZE)),
 }  # Function name to argument types, for every driver function in use; each returns a CUresult.
-OLDER = {"cuEventElapsedTime_v2": "cuEventElapsedTime"}
-"""Function to its name in drivers before CUDA 12.8."""
+OLDER = {"cuEventElapsedTime_v2": "cuEventElapsedTime"}  # Names in drivers before CUDA 12.8.
 LIBRARY = "libcuda.so.1"
 RED_ZONE = 4096  # Minimum bytes of the guard zone on either side of a buffer.
 ALIGNMENT = 256
 NAME_BYTES = 256
 CHUNK_BYTES = 4 << 20  # Bytes that are read from the device at once.
-NON_BLOCKING = 1
-"""CU_STREAM_NON_BLOCKING: the stream and the legacy default stream do not wait for each other."""
-CLOCK_KHZ, MULTIPROCESSORS, MEMORY_CLOCK_KHZ, BUS_BITS, L2_BYTES, MAJOR, MINOR = (
-    13,
-    16,
-    36,
-    37,
-    38,
-    75,
-    76,
-)
-"""Values of CUdevice_attribute."""
+NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING: not ordered with the legacy default stream.
+CLOCK_KHZ, MULTIPROCESSORS, MEMORY_CLOCK_KHZ, BUS_BITS = 13, 16, 36, 37
+L2_BYTES, MAJOR, MINOR = 38, 75, 76  # Values of CUdevice_attribute.
 LIMITS = {"shared_static": 8, "threads_per_sm": 39, "shared_per_sm": 81, "registers_per_sm": 82}
 LIMITS |= {"shared_per_block": 97, "blocks_per_sm": 106}
 """Values of CUdevice_attribute for the resources that blocks share on one multiprocessor."""
@@ -129,9 +109,7 @@ class Driver:
         for name, argument_types in SIGNATURES.items():
             function = getattr(library, name, None) or getattr(library, OLDER.get(name, name), None)
             if function is None:
-                raise Refused(
-                    f"the NVIDIA driver is too old: it has no {name}; R525 and newer have it"
-                )
+                raise Refused(f"the NVIDIA driver is too old: no {name}; R525 and newer have it")
             function.argtypes, function.restype = argument_types, ctypes.c_int
             self._functions[name] = function
 
@@ -145,7 +123,7 @@ class Driver:
             raise Refused(f"{name}: {self.explain(code)}")
 
     def get(self, name: str, result_type: Any, *arguments: Any) -> int:
-        """Result of a function that writes it, as `result_type` of ctypes, through its first argument."""
+        """Result of a function that writes it, as ctypes' `result_type`, to its first argument."""
         result = result_type()
         self.call(name, ctypes.byref(result), *arguments)
         return int(result.value or 0)
@@ -168,9 +146,8 @@ def load_driver(library: str = LIBRARY) -> Driver:
     try:
         driver = Driver(ctypes.CDLL(library))
     except OSError as error:
-        raise NoDevice(
-            f"no NVIDIA driver here: {library} cannot be loaded ({error})", "driver"
-        ) from error
+        message = f"no NVIDIA driver here: {library} cannot be loaded ({error})"
+        raise NoDevice(message, "driver") from error
     code = driver.attempt("cuInit", 0)
     if code in (STUB_LIBRARY, NO_DEVICE_FOUND):
         message = f"no NVIDIA GPU here: cuInit says {driver.explain(code)}"
@@ -220,7 +197,7 @@ class Owned:
 
 
 class Stream(Owned):
-    """A CUDA stream: a new one that is not ordered with the legacy default stream, or that stream itself."""
+    """A CUDA stream: a new one, not ordered with the legacy default stream, or that stream."""
 
     def __init__(self, driver: Driver, *, is_default: bool = False) -> None:
         handle = 0 if is_default else driver.get("cuStreamCreate", HANDLE, NON_BLOCKING)
@@ -247,11 +224,10 @@ class Device:
         self.stream = Stream(self.driver)  # Stream on which compiled variants work.
         pinned = self.driver.get("cuMemHostAlloc", HANDLE, CHUNK_BYTES, 0)
         self._pinned = Owned(self.driver, pinned, "cuMemFreeHost")
-        """Host memory that the GPU writes to directly; to other memory the driver copies more slowly."""
+        """Host memory that the GPU writes to directly; to other memory the driver copies slowly."""
 
     @property
     def free_bytes(self) -> int:
-        """Free device memory in bytes."""
         return self.driver.get("cuMemGetInfo_v2", SIZE, ctypes.byref(SIZE()))
 
     def copy(self, function: str, destination: Any, source: Any, size: int) -> None:
@@ -289,8 +265,8 @@ class DeviceMemory(Memory):
         dtype: str = "float32",
         zone_bytes: int = RED_ZONE,
     ) -> None:
-        """`nbytes`: of the tensor. `shift_bytes`: misalignment. `zone_bytes`: minimum on either side; 0: no
-        zones. Raises Refused if there is not enough memory."""
+        """`nbytes`: of the tensor. `shift_bytes`: misalignment. `zone_bytes`: minimum on either
+        side; 0: no zones. Raises Refused if there is not enough memory."""
         before_bytes = zone_bytes + shift_bytes
         after_bytes = -(shift_bytes + nbytes) % ALIGNMENT + zone_bytes if zone_bytes else 0
         self.device, allocated = device, ADDRESS()

@@ -7,26 +7,23 @@ than the host's clock; the judge compares them with its own clock.
 import ctypes
 import functools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
 from loop.calls.call import POISON, Call, Refused
 from loop.calls.cuda.driver import ALIGNMENT, Device, DeviceMemory, Owned, Stream
-from loop.calls.invocation import Places, Run, Stage, TimedCalls, Windows
+from loop.calls.invocation import Places, Prepared, Run, Stage, TimedCalls, Windows
 from loop.calls.library import Compiled, CompiledCall, LibraryCalls
 from loop.calls.memory import Memory
 
-THREAD_LOCAL = 1
-"""CU_STREAM_CAPTURE_MODE_THREAD_LOCAL: forbids calls of this thread that cannot be replayed."""
+THREAD_LOCAL = 1  # CU_STREAM_CAPTURE_MODE_THREAD_LOCAL: restricts only calls of this thread.
 PORTABLE, MAPPED = 1, 2  # CU_MEMHOSTALLOC flags.
 WAIT_EQUAL = 1  # CU_STREAM_WAIT_VALUE_EQ.
-UNJOINED = 904
-"""CUDA_ERROR_STREAM_CAPTURE_UNJOINED: a stream forked from the captured one did not join again."""
+UNJOINED = 904  # CUDA_ERROR_STREAM_CAPTURE_UNJOINED: a forked stream did not join again.
 LEFT_WORK = "left work on another stream, and its own does not wait for that"
 SHUT, OPEN = 0, 1
-LAUNCH_LIMIT_S = 0.02
-"""Seconds of launching after which the stream goes on anyway. It queues about 1000 launches."""
+LAUNCH_LIMIT_S = 0.02  # Seconds of launching after which the stream goes on; it queues about 1000.
 GAP = 512  # Minimum bytes after each output, so that a stray write damages no other output.
 PTX = b".version 6.0\n.target sm_50\n.address_size 64\n.visible .entry empty() { ret; }\n"
 """A kernel that does nothing, in NVIDIA's assembly language."""
@@ -48,10 +45,9 @@ class Graph(Owned):
 
 
 def capture(stream: Stream, runs: Sequence[Run]) -> Graph | None:
-    """Capture calls, which launch on `stream`, into a graph. They are made once before, because first calls
-    load code; then their exceptions pass through. None if the calls cannot be captured, for example because
-    they wait for the GPU; the stream stays usable. Raises Refused if work stays on another stream, for which
-    nobody waits."""
+    """Capture calls, which launch on `stream`, into a graph. They are made once before, as first
+    calls load code; then their exceptions pass through. None if they cannot be captured, as when
+    they wait for the GPU; the stream stays usable. Refused if work stays on another stream."""
     for run in runs:
         run()
     stream.synchronise()
@@ -77,34 +73,29 @@ def capture(stream: Stream, runs: Sequence[Run]) -> Graph | None:
         if captured.value:
             driver.attempt("cuGraphDestroy", captured.value)
     if graph is None:
-        with suppress(
-            Exception
-        ):  # Clear the error of the broken capture, which a CUDA runtime reports later.
+        with suppress(Exception):  # Clear the broken capture's error: it would be reported later.
             runs[0]()
     stream.synchronise()
     return graph
 
 
 class Stopwatch:
-    """Times calls on a stream by events. Until all are queued, the stream waits for a flag in host memory."""
+    """Times calls on a stream by events. Until all are queued, the stream waits for a flag."""
 
     def __init__(self, stream: Stream, *, can_queue_all: bool = True) -> None:
-        """`can_queue_all`: whether to queue all calls before the first starts. False once a call waits."""
+        """`can_queue_all`: queue all calls before the first starts. False once a call waits."""
         self.stream, self.can_queue_all, driver = stream, can_queue_all, stream.driver
         handle = driver.get("cuMemHostAlloc", ctypes.c_void_p, 4, PORTABLE | MAPPED)
         self._flag_memory = Owned(driver, handle, "cuMemFreeHost")
-        self._flag = ctypes.c_uint32.from_address(handle)
-        """SHUT or OPEN; the GPU reads it by `_flag_address`."""
+        self._flag = ctypes.c_uint32.from_address(handle)  # SHUT or OPEN; the GPU reads it, too.
         self._flag_address = driver.get("cuMemHostGetDevicePointer_v2", ctypes.c_uint64, handle, 0)
         events = [driver.get("cuEventCreate", ctypes.c_void_p, 0) for _ in range(2)]
         self._begin, self._end = (Owned(driver, event, "cuEventDestroy_v2") for event in events)
 
-    def time(
-        self, run: Callable[[], object], calls: int = 1, limit_s: float | None = LAUNCH_LIMIT_S
-    ) -> float:
-        """Seconds per call, for `calls` calls of `run`, which launches on the stream. `limit_s`: if launching
-        takes longer, the stream goes on, and later calls do not wait: a `run` that waits for the GPU would hang.
-        None: `run` never waits. That saves 0.2 ms for the timer thread."""
+    def time(self, run: Run, calls: int = 1, limit_s: float | None = LAUNCH_LIMIT_S) -> float:
+        """Seconds per call, for `calls` calls of `run`, which launches on the stream. `limit_s`: if
+        launching takes longer, the stream goes on, and later calls do not wait: a `run` that waits
+        for the GPU would hang. None: `run` never waits; that saves the timer thread's 0.2 ms."""
         driver, timer = self.stream.driver, None
 
         def open_early() -> None:
@@ -132,12 +123,8 @@ class Stopwatch:
             self._flag.value = OPEN
             self.stream.synchronise()
         milliseconds = ctypes.c_float()  # The resolution is about half a microsecond.
-        driver.call(
-            "cuEventElapsedTime_v2",
-            ctypes.byref(milliseconds),
-            self._begin.handle,
-            self._end.handle,
-        )
+        events = self._begin.handle, self._end.handle
+        driver.call("cuEventElapsedTime_v2", ctypes.byref(milliseconds), *events)
         return milliseconds.value / 1e3 / calls
 
 
@@ -150,9 +137,7 @@ def the_device() -> Device:
 class DeviceLibrary(Compiled):
     """A loaded library whose kernels run on the GPU."""
 
-    def prepare(
-        self, call: Call, layout: str = "contiguous", *, has_zones: bool = True
-    ) -> CompiledCall:
+    def prepare(self, call: Call, layout: str = "contiguous", has_zones: bool = True) -> Prepared:
         device = the_device()
 
         def allocate(nbytes: int, shift_bytes: int, dtype: str, zone_bytes: int) -> Memory:
@@ -171,13 +156,12 @@ class DevicePlaces(Places):
     def __init__(self, host: Places, *, holds_outputs: bool = True) -> None:
         """Allocate device memory for as many calls as `host` has room for, and copy the inputs.
         `holds_outputs`: whether calls get outputs passed, which need memory here."""
-        super().__init__(host.memory, host.call, len(host.output_offsets))
-        self.stream = the_device().stream.handle
-        device, self.pools, self.doubled_pools = (
-            the_device(),
-            list[DeviceMemory](),
-            list[DeviceMemory](),
-        )
+        device = the_device()
+        call_count = len(host.output_offsets)
+        super().__init__(host.memory, host.call, call_count)
+        self.stream = device.stream.handle
+        self.pools: list[DeviceMemory] = []
+        self.doubled_pools: list[DeviceMemory] = []
         for begin, tensor in zip(self.input_offsets, self.call.inputs, strict=True):
             data = self.memory[begin : begin + tensor.pool_nbytes]
             self.pools.append(DeviceMemory(device, len(data), 0, tensor.dtype))
@@ -185,41 +169,32 @@ class DevicePlaces(Places):
             # Twice in a row, so that one copy writes an input in any rotation.
             self.doubled_pools.append(DeviceMemory(device, 2 * len(data)))
             self.doubled_pools[-1].write(0, data + data)
-        self.output_stride = (
-            -(-(self.call.output.nbytes + GAP) // ALIGNMENT) * ALIGNMENT if holds_outputs else 0
-        )
+        stride = -(-(self.call.output.nbytes + GAP) // ALIGNMENT) * ALIGNMENT
+        self.output_stride = stride if holds_outputs else 0
         """Bytes from the output of one call to that of the next; 0: it holds none."""
-        self.output_block = DeviceMemory(device, len(self.output_offsets) * self.output_stride)
+        self.output_block = DeviceMemory(device, call_count * self.output_stride)
         """Outputs of all calls at equal distances: one operation fills or reads all."""
-        numbers = range(len(self.output_offsets))
         self.input_addresses = [pool.address for pool in self.pools]
-        self.output_addresses = [
-            self.output_block.address + number * self.output_stride for number in numbers
-        ]
+        block_address = self.output_block.address
+        self.output_addresses = [block_address + n * self.output_stride for n in range(call_count)]
 
     def renew(self, call_count: int, rotations: Sequence[int]) -> None:
         """As in `Places`: write each input, rotated; fill the outputs with NaN."""
         device = the_device()
         for pool, doubled, rotation in zip(self.pools, self.doubled_pools, rotations, strict=True):
-            device.copy(
-                "cuMemcpyDtoDAsync_v2", pool.address, doubled.address + rotation, pool.nbytes
-            )
-        device.copy(
-            "cuMemsetD8Async", self.output_block.address, POISON, call_count * self.output_stride
-        )
-        device.driver.attempt(
-            "cuCtxResetPersistingL2Cache"
-        )  # Lines of L2 that a kernel asked to keep.
+            source = doubled.address + rotation
+            device.copy("cuMemcpyDtoDAsync_v2", pool.address, source, pool.nbytes)
+        size = call_count * self.output_stride
+        device.copy("cuMemsetD8Async", self.output_block.address, POISON, size)
+        device.driver.attempt("cuCtxResetPersistingL2Cache")  # L2 that a kernel asked to keep.
         device.synchronise_all()
 
     def return_outputs(self, windows: Windows) -> None:
         """As in `Places`: outputs from the block, updated inputs from their windows."""
         block = self.output_block.read(0, len(windows) * self.output_stride)
-        for call_number, (window, offset) in enumerate(
-            zip(windows, self.output_offsets, strict=False)
-        ):
+        for number, (window, offset) in enumerate(zip(windows, self.output_offsets, strict=False)):
             for part in self.call.outputs:
-                begin = call_number * self.output_stride + part.offset
+                begin = number * self.output_stride + part.offset
                 data = block[begin : begin + part.nbytes]
                 if part.updated_input >= 0:
                     first_byte = window[part.updated_input] * part.itemsize
@@ -237,24 +212,19 @@ class DeviceStage(Stage):
         """Windows to what `TimedCalls.capture` returned for them."""
 
     def prepare_calls(self, windows: Windows, rotations: Sequence[int]) -> None:
-        """Capture a graph for windows not seen before; overwrite earlier results; rotate the inputs."""
+        """Capture a graph for new windows; overwrite earlier results; rotate the inputs."""
         self.windows, key = windows, tuple(tuple(window) for window in windows)
         self.extra_calls = max(1, round(self.slowdown * len(windows))) if self.slowdown else 0
         if key not in self.graphs or self.graphs[key][0] is None:
             runs = self.calls.bind(windows)
             self.runs = [*runs[: self.extra_calls], *runs]
-        if (
-            key not in self.graphs
-        ):  # Capture on the old values: timed values must be new to every call.
+        if key not in self.graphs:  # Capture on old values: timed ones must be new to every call.
             self.graphs[key] = self.calls.capture(self.runs)
         self.graph, self.results = self.graphs[key]
-        self.graph_nodes = (
-            0 if self.graph is None else max(1, getattr(self.graph, "nodes", UNKNOWN_NODES))
-        )
+        nodes = getattr(self.graph, "nodes", UNKNOWN_NODES)
+        self.graph_nodes = 0 if self.graph is None else max(1, nodes)
         self.calls.overwrite(self.results)
-        self.calls.places.renew(
-            len(windows), rotations
-        )  # Last, because a result may be a view of an input.
+        self.calls.places.renew(len(windows), rotations)  # Last: a result may view an input.
 
     def run(self, count: int) -> int:
         """Make all calls `count` times; return nanoseconds by GPU events. Waits for all work."""
@@ -265,9 +235,7 @@ class DeviceStage(Stage):
 
         if self.graph is not None:
             seconds = count * self.stopwatch.time(self.graph.replay, count, None)
-        elif (
-            self.stopwatch.can_queue_all
-        ):  # A stream queues one pass before the calls begin, but not several.
+        elif self.stopwatch.can_queue_all:  # A stream queues one pass ahead, but not several.
             seconds = sum(self.stopwatch.time(make_calls) for _ in range(count))
         else:
             seconds = count * self.stopwatch.time(make_calls, count)
@@ -275,7 +243,7 @@ class DeviceStage(Stage):
         return int(seconds * 1e9)
 
     def finish_results(self) -> None:
-        """As in `Stage`, without the results of a positive control's extra calls, which come first."""
+        """As in `Stage`, without the results of a positive control's extra calls (the first)."""
         self.finished = self.calls.finish(self.results[self.extra_calls :])
 
     def copy_results(self) -> None:
@@ -288,7 +256,7 @@ class DeviceLibraryCalls(LibraryCalls):
     """Timed calls of a compiled CUDA variant."""
 
     def capture(self, runs: Sequence[Run]) -> tuple[Any, list[Any]]:
-        """As in `TimedCalls`. Refused if the calls launch no work, although they have an output to write."""
+        """As in `TimedCalls`. Refused if the calls launch no work, although they have an output."""
         graph = capture(the_device().stream, runs)
         if graph is not None and not graph.nodes and self.call.output.nbytes:
             raise Refused("launched nothing on the stream it was given", "launched nothing")
