@@ -76,7 +76,7 @@ PRESETS: dict[str, Preset] = {
 
 
 def find_preset(proposer: str) -> Preset:
-    """The preset (command, its options and files) of this name, or one for the user's own command."""
+    """The preset of this name, or one for the user's own command."""
     return PRESETS.get(proposer.strip()) or Preset(proposer)
 
 
@@ -87,8 +87,8 @@ def fill_placeholders(command: str, values: Mapping[str, str]) -> str:
 
 
 def refuse_unready(campaign: Campaign) -> None:
-    """Raise UsageError if a campaign with a proposer cannot begin: no command, no such program, an unknown
-    placeholder, or dollars as the only budget of a program that does not say what it costs."""
+    """Raise UsageError if a campaign with a proposer cannot begin: no command, no such program, an
+    unknown placeholder, or dollars as the only budget of a program that states no cost."""
     if not campaign.is_unattended:
         return
     preset = find_preset(campaign.proposer)
@@ -136,8 +136,8 @@ def can_isolate() -> bool:
 
 
 def isolation_command(root: Path, locks: Path, notes: Path, preset: Preset) -> tuple[str, ...]:
-    """The `bwrap` command line that isolates a proposer, with its own configuration and what `loop kernels check`
-    needs; empty without isolation. `root`: its worktree; `locks`: of devices; `notes`: of the brief."""
+    """The `bwrap` command that isolates a proposer, with its configuration and what `loop kernels
+    check` needs; or empty. `root`: its worktree; `locks`: of devices; `notes`: of the brief."""
     # A user's own command may keep files anywhere, so it is not isolated.
     if not preset.config_files or not can_isolate():
         return ()
@@ -198,8 +198,9 @@ class ProposerTask:
 
 
 def run_proposer(task: ProposerTask) -> Waiting[Proposal]:
-    """Run the proposer to its end, and end its process group. Returns its proposal without an edit: `ended` is
-    `edited` if the program ended normally. Closing the generator ends the proposer and all its child processes."""
+    """Run the proposer to its end, and end its process group. Returns its proposal without an edit:
+    `ended` is `edited` if the program ended normally. Closing the generator ends the proposer and
+    all its child processes."""
     preset = find_preset(task.campaign.proposer)
     value_by_name = {
         "brief": str(task.brief_page),
@@ -275,8 +276,8 @@ def run_proposer(task: ProposerTask) -> Waiting[Proposal]:
 
 @contextlib.contextmanager
 def kill_new_orphans() -> Iterator[None]:
-    """At the end of the block, kill processes that lost their parent in it and became our children: also those
-    that left their process group and cleared their environment."""
+    """At the end of the block, kill processes that lost their parent in it and became our children:
+    also those that left their process group and cleared their environment."""
     earlier_children = {child.pid for child in psutil.Process().children()}
     try:
         yield
@@ -300,8 +301,8 @@ TOKEN_KEYS = (
 
 
 def read_ai_use(printed: str) -> AiUse | None:
-    """The AI use that an agent's output reports; None without a report, or if a number is invalid. `claude`
-    prints its total cost and the tokens of each model. `codex` prints tokens a turn and no price."""
+    """The AI use that an agent's output reports; None without one, or if a number is invalid.
+    `claude` prints its total cost and the tokens of each model. `codex` prints tokens a turn."""
     objects: list[dict[str, Any]] = []
     lines = printed.splitlines()  # One JSON document a line, among lines of text.
     with contextlib.suppress(ValueError, RecursionError):
@@ -327,8 +328,8 @@ def read_ai_use(printed: str) -> AiUse | None:
 
 
 def _read_claude_use(result: Mapping[str, Any], default_model: str) -> AiUse:
-    """The use in the final message of `claude`. `default_model`: name for the tokens if it lists no models. A
-    cost of 0 with tokens is unknown. Raises ValueError for an invalid number."""
+    """The use in the final message of `claude`. `default_model`: name for the tokens if it lists no
+    models. A cost of 0 with tokens is unknown. Raises ValueError for an invalid number."""
     usd = _check_number(result["total_cost_usd"])
     usage_by_model = result.get("modelUsage") or {default_model: result.get("usage")}
     models = []
@@ -380,7 +381,7 @@ def check_stated_usd(usd: float | None) -> float | None:
 
 
 def save_stated_cost(folder: SessionFolder, usd: float | None) -> None:
-    """Save the cost that the user stated (`--ai-usd`) in a session; without one, nothing changes."""
+    """Save the cost that the user stated (`--ai-usd`) in a session, if any."""
     if usd is not None:
         sums.write_sealed(folder.path / STATED_FILE, StatedAiCost(stated_usd=usd))
 
@@ -392,8 +393,8 @@ def read_proposals(session: Path) -> list[Proposal]:
 
 
 def read_session_use(folder: SessionFolder) -> tuple[AiUse | None, str]:
-    """A session's AI use, as agents reported it; dollars that they left unknown are those the user stated. None
-    without either; None and the reason if a file is damaged."""
+    """A session's AI use, as agents reported it; dollars that they left unknown are those the user
+    stated. None without either; None and the reason if a file is damaged."""
     path = folder.path / STATED_FILE
     try:
         stated_usd = sums.read_sealed(StatedAiCost, path).stated_usd if path.exists() else None

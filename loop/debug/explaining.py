@@ -52,9 +52,9 @@ Fails = Callable[[Case], Waiting[bool]]
 
 
 def failure_kind(check: Check) -> str:
-    """The kind of a check's failure, as in `wrong`, `hung` or `refused: error 3`; empty if it passed.
-    Failures of one kind count as one fault: a shape that the variant refuses is no smaller form of a
-    wrong output. `inexact`: it failed although every element is within the tolerance."""
+    """The kind of a check's failure, as in `wrong`, `hung` or `refused: error 3`; empty if it
+    passed. Failures of one kind count as one fault: a shape that the variant refuses is no smaller
+    form of a wrong output. `inexact`: it failed although every element is within the tolerance."""
     if check.passed:
         return ""
     if check.status == "wrong":
@@ -68,11 +68,12 @@ class BudgetSpent(Exception):
 
 
 class FailureProber:
-    """The most frequent kind of failure of a wrong variant. Asks the gate whether the variant fails alike on other
-    workloads, and caches every answer."""
+    """The most frequent kind of failure of a wrong variant. Asks the gate whether the variant fails
+    alike on other workloads, and caches every answer."""
 
     def __init__(self, context: Context, side: Side, deadline: float) -> None:
-        """`side`: at least one check of this build in this session failed; `deadline`: on the monotonic clock."""
+        """`side`: a check of this build failed in this session; `deadline`: on the monotonic
+        clock."""
         self.bench, self.side, self.deadline = context.bench, side, deadline
         self.signature, build = context.bench.target.signature, (side.name, side.build_id)
         parts = [
@@ -100,7 +101,7 @@ class FailureProber:
                 -check.total,
             ),
         )
-        """The check with the most even split of right and wrong elements: it shows their pattern best."""
+        """The check with the most even split of right and wrong elements: it shows the pattern."""
         self.seed = self.start_check.workload.base_seed  # Base seed of all probes.
         self.outcomes: dict[frozenset[tuple[str, Scalar]], ProbeOutcome] = {}
         """Case and shift of its seed to the gate's answer."""
@@ -150,8 +151,8 @@ class FailureProber:
         return self.outcomes[key]
 
     def check(self, case: Case, seed_shift: int = 0) -> Waiting[Check]:
-        """Check a case now, without the cache or the budget. A size that the variant, the generator or the
-        reference does not take gives a check with status `refused`."""
+        """Check a case now, without the cache or the budget. A size that the variant, the generator
+        or the reference does not take gives a check with status `refused`."""
         workload = self.build_workload(case, seed_shift)
         layout, why = (
             cast(Layout, case.get("inputs", "contiguous")),
@@ -170,8 +171,9 @@ class FailureProber:
         return check
 
     def find_wrong_calls(self, check: Check, threads: int | None) -> Waiting[WhichCalls]:
-        """Repeat a check in a new process: which of its calls are wrong. `all` if they give no output, or outputs
-        that are wrong together. `threads`: as for `begin_process`. Raises BudgetSpent, also if a call hangs."""
+        """Repeat a check in a new process: which of its calls are wrong. `all` if they give no
+        output, or outputs that are wrong together. `threads`: as for `begin_process`. Raises
+        BudgetSpent, also if a call hangs."""
         if self.is_spent:
             raise BudgetSpent
         self.begin_process(threads)
@@ -249,9 +251,9 @@ def _find_smallest(prober: FailureProber) -> Waiting[Smallest]:
 
 
 def shrink(case: Case, signature: Signature, fails: Fails) -> Waiting[Case]:
-    """Drop special values, layout and attributes, then lower each dimension; repeat until nothing changes.
-    Dimensions that share a shorthand are first lowered together. Returns the last case for which `fails` returned
-    True, else `case`; without shorthands."""
+    """Drop special values, layout and attributes, then lower each dimension; repeat until nothing
+    changes. Dimensions that share a shorthand are first lowered together. Returns the last case for
+    which `fails` returned True, else `case`; without shorthands."""
     # A shorthand stands for its dimensions.
     current: Case = {
         part: case[name] for name in case for part in signature.shorthand.get(name, (name,))
@@ -308,9 +310,9 @@ def components(context: Context, arguments: NoArguments) -> RunningAction[DebugO
 def check_components(
     context: Context, side: Side
 ) -> Waiting[tuple[list[ComponentChecks], list[str]]]:
-    """The checks of a variant's components, and sentences on those that could not be verified. A component with
-    flags is a build of its own. One without a signature of its own computes the whole result: it is left out after
-    another one failed."""
+    """The checks of a variant's components, and sentences on those that could not be verified. A
+    component with flags is a build of its own. One without a signature of its own computes the
+    whole result: it is left out after another one failed."""
     bench, checked, dtype = context.bench, list[ComponentChecks](), usual_dtype(context.bench, side)
     components = {
         name: part for name, part in bench.target.components.items() if side.name in part.variants
@@ -349,7 +351,8 @@ ENOUGH_ERRORS = 64  # Wrong elements that are enough to identify a known fault.
 MAX_COMPARED = 2
 """Workloads that a known fault has to explain, because one alone may fit by chance."""
 MAX_NAMED = 3
-"""Most known faults that a message names. If more explain only the wrong elements, none of them is named."""
+"""Most known faults that a message names. If more explain just the wrong elements, it names
+none."""
 MIN_OPERATIONS = 1 << 18  # Operations that a fresh workload may have in any case.
 ZEROS_FAULT = "nothing were computed (zeros)"
 """Name of the fault that explains an all-zero output best, before a zeroed input."""
@@ -420,9 +423,9 @@ def _explain_failure(prober: FailureProber) -> Waiting[Explanation]:
 
 
 def _find_call_cause(prober: FailureProber, known_cause: str) -> Waiting[str]:
-    """A sentence if threads or chance cause the failure; else `known_cause`, also without time. That is what
-    verification says of calls or layouts, or empty. It may be wrong: threads that begin late in a first call hide
-    a race there. On a CPU the first calls run on one thread, so threads cannot matter."""
+    """A sentence if threads or chance cause the failure; else `known_cause`, also without time.
+    That is what verification says of calls or layouts, or empty. It may be wrong: threads that
+    begin late in a first call hide a race there. On a CPU first calls run on one thread."""
     clearest = prober.clearest_check
     check = clearest if clearest.cause == "two outputs" else prober.start_check
     threads = check.threads or cores()
@@ -457,10 +460,10 @@ def _find_call_cause(prober: FailureProber, known_cause: str) -> Waiting[str]:
 
 
 def _match_known_faults(prober: FailureProber) -> Waiting[tuple[str, ...]]:
-    """Known faults, in words, that each explain the wrong outputs of all compared workloads; empty if none does,
-    or without time. Faults that explain every element are preferred to those that explain the wrong ones only,
-    which count if they are at most `MAX_NAMED`. If an output of zeros explains it, other faults that give zeros do
-    not."""
+    """Known faults, in words, that each explain the wrong outputs of all compared workloads; empty
+    if none does, or without time. Faults that explain every element are preferred to those that
+    explain the wrong ones only, which count if they are at most `MAX_NAMED`. If an output of zeros
+    explains it, other faults that give zeros do not."""
     by_size = sorted(prober.failures, key=lambda check: (check.wrong < ENOUGH_ERRORS, check.total))
     contiguous = (
         check for check in (prober.clearest_check, *by_size) if check.inputs == "contiguous"
@@ -489,15 +492,15 @@ def _match_known_faults(prober: FailureProber) -> Waiting[tuple[str, ...]]:
 
 
 def _find_rule(prober: FailureProber) -> Waiting[tuple[str, int]]:
-    """The rule that predicted enough fresh workloads, and how many; ("", 0) without one. A workload that passes is
-    tried again with other values, because it may be right by chance. The search starts from the session's checks.
-    Sizes: up to twice the largest tried one. Work: up to four times that of the smallest failing check, or
-    `MIN_OPERATIONS` if this is more."""
+    """The rule that predicted enough fresh workloads, and how many; ("", 0) without one. A workload
+    that passes is tried again with other values, because it may be right by chance. The search
+    starts from the session's checks. Sizes: up to twice the largest tried one. Work: up to four
+    times that of the smallest failing check, or `MIN_OPERATIONS` if this is more."""
     target, side, is_quick = prober.bench.target, prober.side, not prober.side.emulated
     most_work = max(4 * count_operations(target, prober.start_check.workload), MIN_OPERATIONS)
     fails_by_case: dict[tuple[tuple[str, Scalar], ...], bool] = {}
-    """All checked cases, smallest first, to whether they fail. Features: sizes, attributes (`none`: without a
-    value), type, kind of values and layout."""
+    """All checked cases, smallest first, to whether they fail. Features: sizes, attributes (`none`:
+    without a value), type, kind of values and layout."""
     for check in sorted(prober.checks, key=lambda check: sum(check.workload.sizes.values())):
         outcome, workload = prober.classify(check), check.workload
         if check.status != "unsupported" and outcome != "other":

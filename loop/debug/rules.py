@@ -1,7 +1,7 @@
 """Find a rule for when a variant fails, on sizes, attributes, types, values and layouts.
 
-The caller runs the cases. `RuleSearch` keeps every rule that explains all cases so far. It proposes the untried
-case on which the likely rules differ most. So it bisects a threshold, or tells "no multiple of 8" from "odd".
+The caller runs the cases. `RuleSearch` keeps every rule that explains all cases so far. It proposes
+the untried case on which likely rules differ most: so it bisects a threshold.
 """
 
 import operator
@@ -59,7 +59,7 @@ class Rule:
 
 
 class RuleSearch:
-    """Searches a rule. The caller runs each case of `next_case` and tells `learn` whether it fails."""
+    """Searches a rule. The caller runs `next_case` and tells `learn` whether it fails."""
 
     def __init__(
         self,
@@ -68,8 +68,8 @@ class RuleSearch:
         may_try: Callable[[Case], bool],
         random_source: random.Random,
     ) -> None:
-        """`tried_cases`: cases, and whether each fails; `sizes`: dimension to its largest size; `may_try`: whether
-        a case may be tried."""
+        """`tried_cases`: cases, and whether each fails; `sizes`: dimension to its largest size;
+        `may_try`: whether a case may be tried."""
         self.sizes, self.may_try, self.random = sizes, may_try, random_source
         tried = list(tried_cases)
         self.failing: list[Case] = [case for case, fails in tried if fails]
@@ -81,8 +81,8 @@ class RuleSearch:
         self.predicted = 0  # Fresh cases in a row that the leading rule has predicted.
 
     def next_case(self) -> Case | None:
-        """The next case to try: one on which the likely rules differ; if there is none, one that tests the leading
-        rule. None at the end of the search."""
+        """The next case to try: one on which the likely rules differ; if there is none, one that
+        tests the leading rule. None at the end of the search."""
         if not self.rules:
             return None
         leading = self.rules[0]
@@ -90,7 +90,7 @@ class RuleSearch:
         likelihoods = [(rule, 2.0**-rule.cost) for rule in self.rules]
 
         def doubt(case: Case) -> float:
-            """Likelihood of the rules that expect a failure, or of those that do not: the smaller one."""
+            """The smaller likelihood: of rules that expect a failure, or of the others."""
             by_outcome = {True: 0.0, False: 0.0}
             for rule, likelihood in likelihoods:
                 by_outcome[rule.holds(case)] += likelihood
@@ -117,7 +117,7 @@ class RuleSearch:
         return case
 
     def learn(self, case: Case, *, fails: bool) -> None:
-        """Drop the rules that a case contradicts; count cases in a row that the leading rule predicted."""
+        """Drop rules that a case contradicts; count the leading rule's predictions in a row."""
         leading = self.rules[0]
         (self.failing if fails else self.passing).append(case)
         self.rules = self._find_rules()
@@ -126,8 +126,8 @@ class RuleSearch:
 
     @property
     def conclusion(self) -> Rule | None:
-        """The leading rule if it is simple, predicted enough fresh cases, and tells wrong cases from right
-        ones, several of each; else None."""
+        """The leading rule if it is simple, predicted enough fresh cases, and tells wrong cases
+        from right ones, several of each; else None."""
         has_both = min(len(self.failing), len(self.passing)) > 1
         is_tested = has_both and self.predicted >= MIN_PREDICTIONS
         return (
@@ -207,8 +207,9 @@ class RuleSearch:
         ]
 
     def _conditions(self) -> Iterator[Rule]:
-        """Rules of one condition: on a size that differs between cases (multiples, remainders, powers of two,
-        equality, thresholds), on two sizes, and on attributes, type, values and layout. Simple ones cost less."""
+        """Rules of one condition: on a size that differs between cases (multiples, remainders,
+        powers of two, equality, thresholds), on two sizes, and on attributes, type, values and
+        layout. Simple ones cost less."""
         cases = [*self.failing, *self.passing]
         values_by_name = {
             name: list(dict.fromkeys(case[name] for case in cases)) for name in cases[0]
@@ -274,8 +275,8 @@ class RuleSearch:
 
 
 def _pairs(rules: Iterable[Rule], cases: Sequence[Case]) -> Iterator[Rule]:
-    """Pairs of rules, joined by `and`, that hold together in none of these cases. Of rules that hold in the same
-    cases only the simplest is joined."""
+    """Pairs of rules, joined by `and`, that hold together in none of these cases. Of rules that
+    hold in the same cases only the simplest is joined."""
     rule_by_mask: dict[int, Rule] = {}  # Bit n of a mask: whether the rule holds in case n.
     for rule in sorted(rules, key=lambda rule: rule.cost):
         rule_by_mask.setdefault(

@@ -35,10 +35,10 @@ def make_bill(
     *,
     today: datetime.date | None = None,
 ) -> Bill:
-    """Cost and savings of a session: a charge for each resource by the rate card, or why it has no figure.
-    Of AI what agents reported or the user stated counts; only if there is neither, the card's hourly rate.
-    `finished`: steps whose cached builds count. `today`: for a note on a GPU's price that is too old, or dated in
-    the future; None: no notes."""
+    """Cost and savings of a session: a charge for each resource by the rate card, or why it has no
+    figure. Of AI what agents reported or the user stated counts; only if there is neither, the
+    card's hourly rate. `finished`: steps whose cached builds count. `today`: for a note on a GPU's
+    price that is too old, or dated in the future; None: no notes."""
     charges, unmeasured, notes = list[Charge](), list[Unmeasured](), list[str]()
     rates, ai_rate = charged_rates(card, use.device, use.gpu), card.find_rate(card.ai)
     used_rates = [(rate, max(use.seconds, rate.minimum_s)) for rate in rates]
@@ -94,8 +94,8 @@ def make_bill(
 
 
 def savings_by_cache(finished: Iterable[Finished], usd_per_minute: float) -> tuple[Saving, ...]:
-    """Compile time that the build cache saved in passed steps, by pattern. A build counts where it first appears,
-    unless it was made there; of several builds of a variant in one pattern, the last."""
+    """Compile time that the build cache saved in passed steps, by pattern. A build counts where it
+    first appears, unless made there; of a variant's builds in one pattern, the last."""
     known_build_ids: set[str] = set()
     seconds_by_pattern: dict[
         str, dict[str, float]
@@ -117,7 +117,7 @@ def savings_by_cache(finished: Iterable[Finished], usd_per_minute: float) -> tup
 
 
 def charged_rates(card: RateCard, device: Device, gpu: str | None = None) -> list[Rate]:
-    """The rates charged each second: the machine's (a CPU's if all of it is rented), and of who waits."""
+    """The rates charged each second: the machine's (a CPU's if rented whole), and of who waits."""
     machine, waiting = rate_for_gpu(card, gpu), card.find_rate(card.waiting)
     rates = [machine] if machine is not None and (device == "cuda" or machine.whole) else []
     return [*rates, waiting] if waiting is not None else rates
@@ -132,8 +132,8 @@ def hourly_usd(card: RateCard, head: SessionHead) -> float:
 
 
 def rate_for_gpu(card: RateCard, gpu: str | None) -> Rate | None:
-    """The rate that the card charges; None if it names none, or that of another GPU (`NVIDIA H100` fits `NVIDIA
-    H100 80GB HBM3`). A rate without a GPU fits each, and each rate an unknown GPU (None)."""
+    """The rate that the card charges; None if it names none, or that of another GPU (`NVIDIA H100`
+    fits `NVIDIA H100 80GB HBM3`). A rate without a GPU fits each, as does an unknown GPU (None)."""
     rate = card.find_rate(card.gpu)
     is_fitting = rate is not None and (
         rate.gpu is None or gpu is None or is_same_gpu_model(rate.gpu, gpu)

@@ -83,8 +83,8 @@ class Ledger(Printed):
     """Session folders that were skipped, each with the reason."""
 
     def show(self, screen: Screen) -> None:
-        """Print a row for each of the last sessions (`?`: unknown; `+`: only a part), savings, notes and damaged
-        folders."""
+        """Print a row for each of the last sessions (`?`: unknown; `+`: only a part), savings,
+        notes and damaged folders."""
         if not self.rows:
             screen.say("no sessions yet; `loop run session` makes one")
             return
@@ -155,7 +155,7 @@ class Prices(Printed):
 
 
 def show_costs(target: Path | None) -> Ledger:
-    """Each session's cost, the sums and savings. A session that never closed is charged for its steps."""
+    """Costs of sessions, sums and savings. A session that never closed is charged for its steps."""
     this_project = find_project(target, Path.cwd())
     entries = sessions.entries(this_project.sessions)
     card, rows = rates(this_project), []
@@ -173,7 +173,7 @@ def show_costs(target: Path | None) -> Ledger:
 
 
 def make_ledger(rows: Sequence[SessionRow], damaged: dict[str, str]) -> Ledger:
-    """Costs, savings and return of sessions. Imported ones have no savings, and are not in the return."""
+    """Costs, savings and return of sessions. The return leaves out imported ones."""
     savings = [saving for row in rows for saving in row.savings]
     saved_minutes, saved_usd = (
         sum(saving.minutes for saving in savings),
@@ -235,8 +235,9 @@ def keep_or_stop(
     waiting: Waiting | None,
     target: Path | None,
 ) -> KeepOrStop:
-    """Costs of idling and of a stop, by the price of this GPU, or of the last session's. `restart_minutes`:
-    None: as measured in past sessions. Raises UsageError, also if the card charges another GPU."""
+    """Costs of idling and of a stop, by the price of this GPU, or of the last session's.
+    `restart_minutes`: None: as measured in past sessions. Raises UsageError if another GPU is
+    charged."""
     if idle_hours is None:
         raise UsageError(
             "for how long will the GPU idle?", hint="loop cost keep-or-stop --idle-hours 5"
@@ -274,7 +275,7 @@ def keep_or_stop(
 
 
 def pivot(options: Path | None, target: Path | None) -> Pivot:
-    """Stop rules and expected values. `options`: file of options to weigh; None: only check the stop rules."""
+    """Stop rules and expected values. `options`: file of options; None: stop rules only."""
     choices = read_file(options, Options).value if options is not None else None
     this_project = find_project(target, Path.cwd())
     rows = sessions.rows(

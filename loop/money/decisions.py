@@ -137,7 +137,7 @@ class OptionValue(Model):
 
     @classmethod
     def weigh(cls, option: MachineOption, value_usd: float | None = None) -> "OptionValue":
-        """Expected value of an option, and in words whether it pays. `value_usd`: if it has none."""
+        """Expected value of an option, and whether it pays. `value_usd`: if it has none."""
         (low, high), probability = option.usd, option.probability
         success_usd = option.value_usd if option.value_usd is not None else value_usd
         expected_usd = None
@@ -191,7 +191,7 @@ class Pivot(Printed):
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """The conclusion, then a line for each stop rule (result, evidence) and each option (costs, note)."""
+        """The conclusion, then a line for each stop rule and each option (costs, note)."""
         lines = [self.decision]
         for rule in self.rules:
             met = {True: "met", False: "not met", None: "unknown whether it is met"}[rule.holds]
@@ -266,8 +266,8 @@ def measured_stop(
     usd_per_hour: float,
     waiting: Waiting | None = None,
 ) -> StopCost | None:
-    """Cost of a stop by the median restart of the latest cold sessions on one GPU; None without any. A cold
-    session compiled and measured, as a stopped machine must."""
+    """Cost of a stop by the median restart of the latest cold sessions on one GPU; None without
+    any. A cold session compiled and measured, as a stopped machine must."""
     restarts: list[tuple[str | None, float]] = []  # GPU and seconds, oldest first.
     for row in rows:
         if row.device == device and not row.recorded:
@@ -295,8 +295,8 @@ def measured_stop(
 def weigh_leaving(
     usd_per_hour: float, stop: StopCost | None, gap_hours: float | None
 ) -> tuple[Literal["keep", "stop"], list[str]]:
-    """Keep or stop a machine when a session ends; and a line for each option's cost. `gap_hours`: usual time to
-    the next session. If gap or restart (`stop`) is unknown: stop, as only that has a known cost."""
+    """Keep or stop a machine when a session ends; and a line for each option's cost. `gap_hours`:
+    usual time to the next session. If gap or restart (`stop`) is unknown: stop."""
     unknown = "no restart was measured, so its cost is unknown"
     lines = [f"A stop it now: {f'{say.usd(stop.usd)} for {stop.source}' if stop else unknown}"]
     decision: Literal["keep", "stop"] = "stop"
@@ -312,7 +312,7 @@ def weigh_leaving(
 
 
 def gap_hours(rows: Iterable[SessionRow]) -> float | None:
-    """Median hours between a session's end and the next one's start, of the latest; None if none was apart."""
+    """Median hours between a session's end and the next one's start, of the latest; or None."""
     spans = [(row.started.timestamp(), row.seconds) for row in rows if row.started and row.seconds]
     latest_spans = sorted(spans)[-MOST_RESTARTS - 1 :]
     gaps_h = []
@@ -370,7 +370,8 @@ def weigh_pivot(options: Options | None, rules: Sequence[StopRule]) -> Pivot:
 def check_stop_rules(
     rows: Sequence[SessionRow], budget_s: float | None = None, used_s: float | None = None
 ) -> list[StopRule]:
-    """Check the stop rules on ended sessions, oldest first. `budget_s`, `used_s`: of the running one, if any."""
+    """Check the stop rules on ended sessions, oldest first. `budget_s`, `used_s`: of the
+    running."""
     # `recorded`: from before loop, known only by the figures of its report.
     ended_rows = [row for row in rows if not row.recorded and row.status in ("passed", "failed")]
     return [
@@ -381,8 +382,8 @@ def check_stop_rules(
 
 
 def check_progress(rows: Sequence[SessionRow]) -> StopRule:
-    """Stop rule: in the last two sessions nothing passes again, no variant became correct, and no ratio is a new
-    best beyond noise. Unknown with less than three sessions, as they need one to compare with."""
+    """Stop rule: in the last two sessions nothing passes again, no variant became correct, and no
+    ratio is a new best beyond noise. Unknown with less than three sessions."""
     rule = f"{IDLE_SESSIONS} sessions without measurable progress"
     if len(rows) <= IDLE_SESSIONS:
         return StopRule(rule=rule, holds=None, why="too few sessions have ended: three have to")
@@ -424,8 +425,8 @@ def check_budget(
 
 
 def check_correctness(rows: Sequence[SessionRow]) -> StopRule:
-    """Stop rule: a variant that is incorrect in the last session was timed and correct in the one before that had
-    it, on other files. Unknown with less than two sessions."""
+    """Stop rule: a variant that is incorrect in the last session was timed and correct in the one
+    before that had it, on other files. Unknown with less than two sessions."""
     rule = "a fix that worsens correctness"
     if len(rows) < 2:
         return StopRule(rule=rule, holds=None, why="there is no session to compare with")
@@ -452,8 +453,8 @@ class KeepTerms(Model):
 
 
 def keep_or_stop(context: Context, arguments: KeepTerms) -> RunningAction[KeepOutput]:
-    """Weigh keeping the GPU against stopping it, by measured restart and price. If either is unknown, the step has
-    nothing to do, and its output names that as not exercised."""
+    """Weigh keeping the GPU against stopping it, by measured restart and price. If either is
+    unknown, the step has nothing to do, and its output names that as not exercised."""
     yield from ()
     card, gpu, stop, usd_per_hour = (
         context.task.card,

@@ -43,8 +43,8 @@ GATE_STEPS = ("build", "verify", "properties", "sanitize", "measure")
 def on_edited_target(
     action: Callable[[Context, Arguments], RunningAction[Output]],
 ) -> Callable[[Context, Arguments], RunningAction[JudgedOutput]]:
-    """The same action on the edited target, as a step that judges the change. If the action fails, the change is
-    bad, not the session: the step passes with `good` False."""
+    """The same action on the edited target, as a step that judges the change. If the action fails,
+    the change is bad, not the session: the step passes with `good` False."""
 
     @functools.wraps(action)
     def judge(context: Context, arguments: Arguments) -> RunningAction[JudgedOutput]:
@@ -58,7 +58,7 @@ def on_edited_target(
 
 
 def _as_judgement(result: Result[Output], **fields: Any) -> Result[JudgedOutput]:
-    """A step's result on the edited target, as a judgement of the change; `fields` override its own."""
+    """A step's result on the edited target as a judgement; `fields` override its own."""
     output = result.output
     texts = output.model_dump(include={"message", "hint", "not_exercised"})
     values = {**texts, "good": output.ok, "found": output.model_dump(mode="json"), **fields}
@@ -67,8 +67,8 @@ def _as_judgement(result: Result[Output], **fields: Any) -> Result[JudgedOutput]
 
 
 def build(context: Context, arguments: NoArguments) -> RunningAction[JudgedOutput]:
-    """Compile the edited target; report which variants the edit changes. The change is bad if it does not
-    compile, or if all changed builds run the incumbent's code."""
+    """Compile the edited target; report which variants the edit changes. The change is bad if it
+    does not compile, or if all changed builds run the incumbent's code."""
     change_at_hand(context).refuse_if_edited_since()
     with edited_context(context) as edited:
         result = yield from kernel.build_variants(edited, arguments)
@@ -92,8 +92,8 @@ def build(context: Context, arguments: NoArguments) -> RunningAction[JudgedOutpu
 def compare(
     context: Context, arguments: against_known_good.CompareTerms
 ) -> RunningAction[JudgedOutput]:
-    """Time the edited target against the incumbent until the result is clear; or have a job do it. Each later
-    candidate needs more evidence, as one of many may look faster by chance."""
+    """Time the edited target against the incumbent until the result is clear; or have a job do it.
+    Each later candidate needs more evidence, as one of many may look faster by chance."""
     at_hand, task, number = (
         change_at_hand(context),
         context.task,
@@ -118,7 +118,7 @@ def compare(
 
 
 def profile_change(context: Context, arguments: NoArguments) -> RunningAction[JudgedOutput]:
-    """Profile the edited target for what limits its speed; only a note if no pattern has a decision tree."""
+    """Profile the edited target for what limits it; only a note without a decision tree."""
     step = context.task.first_step("kernel.profile")
     if step is None:
         message = "no pattern of this session has a decision tree"
@@ -129,8 +129,8 @@ def profile_change(context: Context, arguments: NoArguments) -> RunningAction[Ju
 
 
 def decide(context: Context, arguments: GainTerms) -> RunningAction[DecisionOutput]:
-    """Keep the change, as a commit on the session's branch, or revert it; its patch stays. A session that was
-    killed in between repeats this safely."""
+    """Keep the change, as a commit on the session's branch, or revert it; its patch stays. A
+    session that was killed in between repeats this safely."""
     at_hand, briefs_folder = change_at_hand(context), workshop_of(context).briefs_folder
     yield Tick("deciding")
     edit, brief = at_hand.brief_output, at_hand.brief_output.brief
@@ -192,8 +192,8 @@ def decide(context: Context, arguments: GainTerms) -> RunningAction[DecisionOutp
 
 
 def find_takeover_command(folder: Path, branch: str, patch: Path, variant: str) -> list[str]:
-    """The command that applies all kept changes to the user's files, or to a task's answer; empty if none can: an
-    answer with its sources inside a JSON document."""
+    """The command that applies all kept changes to the user's files, or to a task's answer; empty
+    if none can: an answer with its sources inside a JSON document."""
     subjects = git(folder, "log", "--format=%s", f"HEAD..{branch}").splitlines() if branch else []
     if (
         UNCOMMITTED_MESSAGE in subjects

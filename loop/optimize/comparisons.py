@@ -103,8 +103,8 @@ class CheckOutput(Output):
 
 
 def check(context: Context, arguments: NoArguments) -> RunningAction[CheckOutput]:
-    """Compile, verify on a few workloads, and time once against the incumbent or the baseline. Passes if all
-    compile and are right; decides nothing about a change."""
+    """Compile, verify on a few workloads, and time once against the incumbent or the baseline.
+    Passes if all compile and are right; decides nothing about a change."""
     bench, note, folder = context.bench, None, context.task.folder
     repository = next(
         (place for place in (folder, *folder.parents) if (place / ".git").is_dir()), None
@@ -166,8 +166,8 @@ def check(context: Context, arguments: NoArguments) -> RunningAction[CheckOutput
 def _estimate_speed(
     context: Context, timed_build: Build, note: CheckNote | None
 ) -> Waiting[QuickSpeed | None]:
-    """Estimate a variant's speed against the incumbent, or without one against the baseline. Times the campaign's
-    workload, else the last that the variant takes. None if it takes none, or without enough rounds."""
+    """Estimate a variant's speed against the incumbent, or without one against the baseline. Times
+    the campaign's workload, else the last that it takes. None without one or enough rounds."""
     bench, name = context.bench, timed_build.variant
     side = bench.make_side(name, timed_build)
     incumbent_id = note.incumbents.get(name) if note else None
@@ -203,8 +203,8 @@ CANDIDATE_FOLDER, INCUMBENT_FOLDER = "candidate", "incumbent"  # The two folders
 
 
 def paired(context: Context, arguments: CompareTerms) -> RunningAction[CompareOutput]:
-    """Compile a candidate and the incumbent, verify changed variants, and time both in pairs. Runs inside a job,
-    whose target is the candidate; the incumbent lies next to it."""
+    """Compile a candidate and the incumbent, verify changed variants, and time both in pairs. Runs
+    inside a job, whose target is the candidate; the incumbent lies next to it."""
     bench, task = context.bench, context.task
     builds, failures = yield from kernel.compile_all(
         context, buildable_variants(bench, task.variants)
@@ -251,9 +251,9 @@ def paired(context: Context, arguments: CompareTerms) -> RunningAction[CompareOu
 def compare_in_jobs(
     context: Context, tree: Worktree, patches: Mapping[int, Path | None], arguments: CompareTerms
 ) -> Waiting[dict[int, JobFolder]]:
-    """Compare candidates with the incumbent in parallel jobs of the campaign's executor. `patches`: number of a
-    candidate to its patch; None: the edit that is in the worktree `tree`. Returns the ended jobs by number,
-    without candidates whose patch conflicts with the incumbent."""
+    """Compare candidates with the incumbent in parallel jobs of the campaign's executor. `patches`:
+    number of a candidate to its patch; None: the edit that is in the worktree `tree`. Returns the
+    ended jobs by number, without candidates whose patch conflicts with the incumbent."""
     parts = dict[int, Part]()
     with tempfile.TemporaryDirectory(prefix="loop-paired-") as folder:
         for number, patch in patches.items():
@@ -305,9 +305,10 @@ def compare_in_jobs(
 def decide_on_change(
     failed_message: str | None, verdicts: Sequence[Verdict], least_gain: float
 ) -> tuple[Outcome, str, float | None]:
-    """Whether to keep a change, the reason, and its gain (geometric mean over workloads; None if not timed). It
-    has to be right, nowhere slower, somewhere faster beyond noise, and faster by `least_gain` (0.02 is 2 %) in the
-    mean. `failed_message`: of the gate's step that it failed. `verdicts`: against the incumbent."""
+    """Whether to keep a change, the reason, and its gain (geometric mean over workloads; None if
+    not timed). It has to be right, nowhere slower, somewhere faster beyond noise, and faster by
+    `least_gain` (0.02 is 2 %) in the mean. `failed_message`: of the gate's step that it failed.
+    `verdicts`: against the incumbent."""
     speeds = [v for v in verdicts if isinstance(v, SpeedVerdict) and v.against == "known_good"]
     gain = geometric_mean([speed.ratio for speed in speeds]) if speeds else None
     untimed = next((verdict for verdict in verdicts if not isinstance(verdict, SpeedVerdict)), None)
@@ -343,9 +344,10 @@ def decide_on_change(
 def compare_beforehand(
     context: Context, tree: Worktree, proposals: Sequence[Proposal], least_gain: float
 ) -> Waiting[tuple[list[Proposal], set[int], tuple[JobRun, ...]]]:
-    """Compare all proposals with the incumbent in parallel jobs. Returns the proposals in the order to judge them,
-    the numbers of those that show no gain, and the jobs. Those without a gain come first, because the gate's other
-    steps cannot save them; then those with most gain; last those that no job could compare."""
+    """Compare all proposals with the incumbent in parallel jobs. Returns the proposals in the order
+    to judge them, the numbers of those that show no gain, and the jobs. Those without a gain come
+    first, because the gate's other steps cannot save them; then those with most gain; last those
+    that no job could compare."""
     step = context.task.first_step("change.compare")
     if step is None or not context.task.campaign.executor:
         return list(proposals), set(), ()
@@ -369,13 +371,13 @@ def compare_beforehand(
 
 
 CONFIRM_ROUNDS, LEAST_CONFIRM_ROUNDS = 20, 5
-"""Rounds of the final measurement, each in fresh processes: if time allows, and however long it takes."""
+"""Rounds of the final measurement, each in fresh processes: if time allows, and at least."""
 ROUNDS_SHARE = 0.9  # Share of the step's time for rounds.
 
 
 def confirm(context: Context, arguments: NoArguments) -> RunningAction[ConfirmOutput]:
-    """Time the kept changes against the session's start with a new seed, fresh processes and held-out workloads:
-    the best of many candidates looks better than it is."""
+    """Time the kept changes against the session's start with a new seed, fresh processes and
+    held-out workloads: the best of many looks better than it is."""
     bench, current_ids = context.bench, SessionChanges(context.finished).incumbents
     # No proposer has seen the values of this seed.
     seed = int(content_hash(f"confirm {context.task.seed} {context.task.session}")[:6], 16)

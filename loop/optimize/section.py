@@ -32,7 +32,7 @@ SEARCH_NOTE = (
 
 
 def sections(finished: Sequence[Finished]) -> Iterator[Section]:
-    """The report's sections on changes and tuning searches, and where kept changes are; none without any."""
+    """The report's sections on changes and tuning searches, and where kept changes are."""
     records = latest_attempts(finished)
     decisions, rows = outputs_by_run(records, DecisionOutput), []
     change_by_run = {run: decision.tried for run, decision in decisions if decision.tried}
@@ -104,7 +104,7 @@ def sections(finished: Sequence[Finished]) -> Iterator[Section]:
 
 
 def has_change(finished: Sequence[Finished], progress: Literal["verified", "timed"]) -> bool:
-    """Whether any change, or any point of a tuning search, came as far as to be verified or timed."""
+    """Whether any change, or any point of a tuning search, was verified or timed."""
     actions, outcomes = {"change.measure", "change.compare"}, {"timed", "best"}
     if progress == "verified":
         actions, outcomes = {"change.verify"}, {"wrong", "timed", "best"}
@@ -118,8 +118,8 @@ def has_change(finished: Sequence[Finished], progress: Literal["verified", "time
 
 
 def skips_judging(record: Finished, finished: Sequence[Finished]) -> bool:
-    """Whether a skipped step judges a change, and nothing of its run was left to judge: no edit, or one that had
-    failed or was reverted. The report names no gap for such a step."""
+    """Whether a skipped step judges a change, and nothing of its run was left to judge: no edit, or
+    one that had failed or was reverted. The report names no gap for such a step."""
     if not record.action.startswith(ON_CHANGE):
         return False
     of_run = (step for step in latest_attempts(finished) if step.run == record.run)
@@ -132,7 +132,7 @@ def skips_judging(record: Finished, finished: Sequence[Finished]) -> bool:
 
 
 def changes_json(finished: Sequence[Finished]) -> dict[str, Sequence[Model]]:
-    """The section on changes as data: judged changes, proposals, and speedups of the final measurement."""
+    """The section as data: judged changes, proposals, speedups of the final measurement."""
     changes, confirmations = (
         SessionChanges(latest_attempts(finished)),
         outputs_of(finished, ConfirmOutput),

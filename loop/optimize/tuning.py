@@ -43,8 +43,8 @@ GROUP_SIZE = (
 )
 INCUMBENT = "incumbent"
 FINALISTS, ROUNDS, MOST_POINTS = 3, 3, 200
-"""Points that are timed again, three times as long; rounds of each in the first pass; most points
-of a search."""
+"""Points timed again, three times as long; rounds of a point before that; most points of a
+search."""
 
 
 def point_label(values: Values) -> str:
@@ -77,7 +77,7 @@ class PointSearch:
         return {INCUMBENT: self.incumbent, **others}
 
     def record(self, label: str, outcome: Any, **fields: Any) -> None:
-        """Note the outcome of a point, which leaves the search if it failed. `fields`: of `TriedPoint`."""
+        """Note the outcome of a point; failed ones leave the search. `fields`: of `TriedPoint`."""
         values = self.points[label]
         self.trials[label] = TriedPoint(tuning=self.name, values=values, outcome=outcome, **fields)
         if outcome in ("refused", "wrong"):
@@ -90,7 +90,7 @@ class PointSearch:
         return sorted(others, key=lambda label: -ratios.get(label, 0.0))
 
     def compile(self) -> Waiting[None]:
-        """Compile the incumbent and every point, one compiler a core. Drops points that do not compile."""
+        """Compile the incumbent and every point, one compiler a core; drop those that fail."""
         bench, tuning, context = self.bench, self.tuning, self.context
         places: dict[str, Any] = {
             "cache": bench.cache,
@@ -134,8 +134,8 @@ class PointSearch:
                     self.record(label, "wrong", reason=checks.first_failure.message)
 
     def time_points(self, labels: Sequence[str], rounds: int) -> Waiting[None]:
-        """Time points next to the incumbent, a few at a time, for their mean and lowest ratio over workloads. One
-        that cannot be timed is removed, and its group timed again."""
+        """Time points next to the incumbent, a few at a time, for their mean and lowest ratio over
+        workloads. One that cannot be timed is removed, and its group timed again."""
         untimed, limits = (
             list(labels),
             samples.Limits(rounds, self.context.budget_s, self.context.task.seed),
@@ -167,7 +167,7 @@ class PointSearch:
 
 
 def tune(context: Context, arguments: GainTerms) -> RunningAction[BriefOutput]:
-    """Search the next `tuning` entry not searched yet; its best values, if faster, become the edit to judge."""
+    """Search the next `tuning` entry; its best values, if faster, become the edit to judge."""
     searched = {
         trial.tuning
         for output in outputs_of(context.finished, BriefOutput)
@@ -225,8 +225,8 @@ def tune(context: Context, arguments: GainTerms) -> RunningAction[BriefOutput]:
 
 
 def _propose_best(search: PointSearch, tree: Worktree, arguments: GainTerms) -> BriefOutput:
-    """Write the fastest point into the worktree's manifest, and save that edit with its brief; no edit if none is
-    faster than the incumbent by `arguments.gain`."""
+    """Write the fastest point into the worktree's manifest, and save that edit with its brief; no
+    edit if none is faster than the incumbent by `arguments.gain`."""
     best = next((search.trials[label] for label in search.ranking()), None)
     if best is not None and (best.ratio or 0.0) > 1:
         search.record(point_label(best.values), "best", ratio=best.ratio, worst=best.worst)

@@ -1,7 +1,7 @@
 """Error fingerprints: recognise the same failure in another session or on another machine.
 
-A fingerprint drops paths, line numbers, addresses, numbers, hashes, dates, quotes, shapes, colours. It
-keeps the error name of compiler, linker, CUDA, git or Python, and names of symbols, headers and GPUs.
+A fingerprint drops paths, line numbers, addresses, numbers, hashes, dates, quotes, shapes, colours.
+It keeps error names of compiler, linker, CUDA, git and Python, and names of symbols, headers, GPUs.
 """
 
 import re
@@ -56,7 +56,8 @@ MAX_MESSAGE = 400  # Characters of a message stored in the index.
 
 
 def _replace_path(match: re.Match[str]) -> str:
-    """Replace a path: headers, libraries and programs by their name, others by `PATH`. `and/or` is no path."""
+    """Replace a path of headers, libraries, programs by their name, others by `PATH`, but not
+    `and/or`."""
     text = match[0]
     is_path = (
         text.startswith(("/", "./", "../", "~/"))
@@ -73,8 +74,7 @@ def _replace_path(match: re.Match[str]) -> str:
 
 
 def _replace_number(match: re.Match[str]) -> str:
-    """`N` for a number, with a final `.` or `,`. Behind `exit`, `code` and the like it stays: it says what
-    failed."""
+    """`N` for a number, with a final `.` or `,`. It stays behind `exit`, `code` and the like."""
     return (
         match[0].rstrip(".,")
         if match[1]
@@ -107,7 +107,7 @@ REPLACEMENTS: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]
     ),
     (re.compile(r"\bN(?:[ ,x/:-]{1,3}N\b)+"), "N"),
 )
-"""Patterns that differ from run to run, with replacements. Order matters: addresses before numbers."""
+"""Patterns that differ from run to run, with replacements. Addresses go before numbers."""
 
 
 def find_error_line(text: str) -> str:
@@ -125,8 +125,8 @@ def names_error(line: str) -> bool:
 
 
 def normalise_line(line: str) -> str:
-    """Normal form of a line, `MAX_FINGERPRINT` characters at most: what differs between machines or runs is
-    replaced, what stands before the error is cut. Lack of memory has one form, whoever reports it."""
+    """Normal form of a line, `MAX_FINGERPRINT` characters at most: what differs between machines or
+    runs is replaced, what precedes the error cut. Lack of memory has one form."""
     text = remove_escapes(line[:MAX_LINE])
     if OUT_OF_MEMORY.search(text):
         return "CUDA out of memory" if "cuda" in text.lower() else "out of memory"
@@ -159,10 +159,10 @@ def collect_failures(head: SessionHead, attempts: Sequence[Finished]) -> tuple[F
 
 
 def fingerprints_of_step(record: Finished, sources: str) -> tuple[FailureSeen, ...]:
-    """Fingerprints of one failed step: one per wrong variant; else one for the step, by its limit, the error in
-    its command's output, the exit status or its message. `sources`: hash of the target's files. Wrong outputs,
-    crashes and slow builds of different mistakes look alike, so that they are the same failure only on the same
-    sources. An error with a text of its own is the same on all."""
+    """Fingerprints of one failed step: one per wrong variant; else one for the step, by its limit,
+    the error in its command's output, the exit status or its message. `sources`: hash of the
+    target's files. Wrong outputs, crashes and slow builds of different mistakes look alike: they
+    are one failure only on the same sources. An error with a text is one on all."""
     verified = read_output(record, VerifyOutput)
     failures = []
     # `control`: the baseline library under the same checks.
@@ -201,7 +201,7 @@ def fingerprints_of_step(record: Finished, sources: str) -> tuple[FailureSeen, .
 
 
 def _is_cured_in(later_attempt: Finished, failed_attempt: Finished, failure: FailureSeen) -> bool:
-    """Whether a later attempt at the same step no longer has this failure, even if other variants fail."""
+    """Whether a later attempt at the step no longer has this failure, even if others fail."""
     if (later_attempt.pattern, later_attempt.step) != (failed_attempt.pattern, failed_attempt.step):
         return False
     if later_attempt.status != "failed":

@@ -1,4 +1,4 @@
-"""The journal: an append-only file of JSON lines. Each line is on disk before the session goes on."""
+"""The journal: an append-only file of JSON lines. Each is on disk before the session goes on."""
 
 import contextlib
 import datetime
@@ -21,7 +21,7 @@ class Journal:
     """Appends events to one file. `append` returns only when the line is on disk."""
 
     def __init__(self, path: Path) -> None:
-        """Read the lines so far, and cut an unfinished last one. Raises LoopError if another one is damaged."""
+        """Read the lines so far; cut an unfinished last one. Raises LoopError for damaged ones."""
         self.path = path
         lines = list(checked_lines(path))
         self.lines = [line for line, _ in lines]
@@ -35,7 +35,7 @@ class Journal:
             raise write_error(path, error) from error
 
     def append(self, event: Event) -> Line:
-        """Write one event, wait until it is on disk, return its line. Raises LoopError on failure."""
+        """Write one event, wait until it is on disk, return its line; or raise LoopError."""
         line = Line(seq=len(self.lines) + 1, at=datetime.datetime.now(datetime.UTC), event=event)
         fields = line.model_dump(mode="json", exclude={"event"}) | event.model_dump(mode="json")
         data = sums.with_checksum(
@@ -63,8 +63,8 @@ class Journal:
 
 
 def checked_lines(path: Path) -> Iterator[tuple[Line, str]]:
-    """Each line of a journal with its checksum, without an unfinished last one; none without a file. Raises
-    WorkFailed where a line is damaged, or breaks the checksum chain."""
+    """Each line of a journal with its checksum, without an unfinished last one; none without a
+    file. Raises WorkFailed where a line is damaged, or breaks the checksum chain."""
     checksum, content = "", b""
     try:
         content = sums.read_regular(path)
@@ -109,7 +109,7 @@ def checked_lines(path: Path) -> Iterator[tuple[Line, str]]:
 
 
 def finished_steps(lines: Iterable[Line]) -> tuple[Finished, ...]:
-    """The steps that have ended, in order, since the last fresh start (a resume after the target has changed)."""
+    """The ended steps, in order, since the last fresh start (a resume after the target changed)."""
     ended: list[Finished] = []
     for line in lines:
         if isinstance(line.event, Opened) and line.event.fresh:

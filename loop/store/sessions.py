@@ -1,8 +1,8 @@
-"""Create, find and read session folders. `sessions/<id>/` has head, journal, samples, record, report.
+"""Create, find and read session folders: `sessions/<id>/` has head, journal, samples, record.
 
-The index has one row per session folder, with its passed and failed checks: a JSON line with a checksum
-in one file. Every read updates it: `loop` reads a folder again when size or time of its files changed,
-or when its line is damaged. If the file cannot be written, each read visits all folders.
+The index has one row per session folder, with its passed and failed checks: a JSON line with a
+checksum in one file. Every read updates it: `loop` reads a folder again when size or time of its
+files changed, or its line is damaged. An index that cannot be written is computed anew.
 """
 
 import contextlib
@@ -76,8 +76,8 @@ class SessionFolder:
 
     @contextlib.contextmanager
     def locked_with_head(self, head: SessionHead) -> Iterator[None]:
-        """Lock the session while it runs, and write its head. Removes the folder if that write fails. Raises
-        LockHeld when another process has the lock."""
+        """Lock the session while it runs, and write its head. Removes the folder if that write
+        fails. Raises LockHeld when another process has the lock."""
         try:
             with locked(self.path / LOCK):
                 self.write_head(head)
@@ -97,7 +97,7 @@ class SessionFolder:
         return read_stored(SessionRecord, path) if path.exists() else None
 
     def lines(self) -> list[Line]:
-        """All journal lines. Raises LoopError when lines are damaged, or missing since the record."""
+        """All journal lines. Raises LoopError if some are damaged, or missing since the record."""
         lines = [line for line, _ in journal.checked_lines(self.path / journal.NAME)]
         record = None
         with contextlib.suppress(LoopError):  # `record()` reports damage to its own caller.
@@ -111,7 +111,7 @@ class SessionFolder:
         return journal.finished_steps(self.lines())
 
     def write_reserve(self) -> None:
-        """Write a spare file, which is deleted on a full disk. Raises LoopError when there is no room for it."""
+        """Write a spare file, to delete on a full disk. Raises LoopError without room for it."""
         try:
             (self.path / RESERVE).write_bytes(
                 os.urandom(1 << 20)
@@ -141,7 +141,7 @@ class SessionFolder:
 
 
 def describe_lost_lines(folder: Path, record: SessionRecord | None, lines: Sequence[Line]) -> str:
-    """A message that the journal has fewer lines than its record counted; empty if not, or without record."""
+    """A message that the journal has fewer lines than its record counted; else empty."""
     if record is None or len(lines) >= record.lines:
         return ""
     first_missing, path = len(lines) + 1, folder / journal.NAME
@@ -149,7 +149,7 @@ def describe_lost_lines(folder: Path, record: SessionRecord | None, lines: Seque
 
 
 def write_figures(folder: Path, figures: Mapping[str, str]) -> None:
-    """Write figures (relative path to SVG text) in folder `folder`. Raises LoopError when a write fails."""
+    """Write figures (relative path to SVG text) below a folder. Raises LoopError on failure."""
     for name, text in figures.items():
         path = folder / name
         try:
@@ -174,9 +174,9 @@ def create_session(root: Path, plan: str, now: datetime.datetime) -> SessionFold
 
 
 def import_session(session: Path, root: Path) -> Path:
-    """Copy a session's folder, which may come from elsewhere, into the folder `root` of all sessions. Returns its
-    folder there. One of that name stays if its journal begins with the new one; it is replaced if the new journal
-    begins with all its lines. Else raises WorkFailed."""
+    """Copy a session's folder, which may come from elsewhere, into the folder `root` of all
+    sessions. Returns its folder there. One of that name stays if its journal begins with the new
+    one; it is replaced if the new journal begins with all its lines. Else raises WorkFailed."""
     destination = root / session.name
     if destination.exists():
         paths = (folder / journal.NAME for folder in (destination, session))
@@ -222,7 +222,7 @@ def list_sessions(root: Path) -> list[SessionFolder]:
 
 
 def find_session(root: Path, name: str) -> SessionFolder:
-    """The session with this id, beginning of an id, `last` or `last~1`. Raises UsageError for none or several."""
+    """The session of this id, beginning of it, `last` or `last~1`. Raises UsageError if not one."""
     folders = list_sessions(root)
     last_match = re.fullmatch(r"last(?:~(\d{1,6}))?", name)
     if last_match and int(last_match[1] or 0) < len(folders):
@@ -240,7 +240,7 @@ def find_session(root: Path, name: str) -> SessionFolder:
 
 
 def read_stored(model: type[T], path: Path) -> T:
-    """Read a file of a session folder as `model`. Raises LoopError when it is damaged or unreadable."""
+    """A file of a session folder, as `model`. Raises LoopError if damaged or unreadable."""
     try:
         return sums.read_sealed(model, path, f"move {path.parent} aside")
     except OSError as error:
@@ -258,9 +258,9 @@ def running_seconds(lines: Sequence[Line]) -> float:
 def earlier_sessions(
     root: Path, head: SessionHead, key_of: Callable[[SessionHead], object]
 ) -> Iterator[tuple[SessionFolder, SessionHead, tuple[Finished, ...]]]:
-    """Of the last `MAX_EARLIER` sessions before `head`, those for which `key_of` gives the same: oldest first,
-    with head and ended steps. Later ones do not count, so that a resumed session sees the same past. Damaged ones
-    are skipped, with a remark."""
+    """Of the last `MAX_EARLIER` sessions before `head`, those for which `key_of` gives the same:
+    oldest first, with head and ended steps. Later ones do not count, so that a resumed session sees
+    the same past. Damaged ones are skipped, with a remark."""
     key, folders = key_of(head), list_sessions(root)
     ids = [folder.id for folder in folders]
     for folder in folders[: ids.index(head.id) if head.id in ids else None][-MAX_EARLIER:]:
@@ -302,7 +302,7 @@ MAX_NAMED = (
     5  # Messages name at most this many damaged folders; `loop sessions list --json` has all.
 )
 FORMAT = f"26 {__version__}"
-"""Format of lines and rows. Each folder's stamp contains it, so a new format reads all folders again."""
+"""Format of lines and rows, in each folder's stamp: a new format reads all folders again."""
 
 
 class IndexEntry(NamedTuple):
@@ -315,8 +315,8 @@ class IndexEntry(NamedTuple):
 
 
 def rows(root: Path, *, last: int | None = None, target: str | None = None) -> list[SessionRow]:
-    """Index rows of the sessions below `root`, oldest first. Default: all.
-    `last`: only so many newest. `target`: only this target's. Names damaged folders and skips them."""
+    """Index rows of the sessions below `root`, oldest first. Default: all. `last`: only so many
+    newest. `target`: only this target's. Names damaged folders and skips them."""
     lines = _read_lines(root)
     for line in [line for line in lines if line["problem"]][:MAX_NAMED]:
         remark_once(f"left out: {line['problem']}")
@@ -341,8 +341,8 @@ def index_file(root: Path) -> Path:
 
 
 def _read_lines(root: Path) -> list[dict[str, Any]]:
-    """Bring the index file up to date. Returns its lines as JSON objects, oldest session first: the fields of
-    IndexEntry (`row` as JSON text), `stamp`, `started` and `target`."""
+    """Bring the index file up to date. Returns its lines as JSON objects, oldest session first: the
+    fields of IndexEntry (`row` as JSON text), `stamp`, `started` and `target`."""
     stamp_by_folder = _folder_stamps(root)
     line_by_folder, fields_by_folder = dict[str, bytes](), dict[str, dict[str, Any]]()
     path, old_content = index_file(root), b""
@@ -378,7 +378,7 @@ def _read_lines(root: Path) -> list[dict[str, Any]]:
 
 
 def _folder_stamps(root: Path) -> dict[str, str]:
-    """Name of each session's folder to its stamp: index format, then size and time (ns) of its main files."""
+    """Name of each session's folder to its stamp: format, then size and time (ns) of main files."""
     stamp_by_folder = {}
     with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(root) as folders:
         for folder in folders:
@@ -406,8 +406,8 @@ TIMING_ACTIONS = ("kernel.measure", "kernel.compare")  # Timing actions. They ch
 
 
 def compute_row(path: Path) -> tuple[SessionRow | None, str]:
-    """The index row of a session folder, and what is wrong with its files (empty if nothing).
-    The row is None for copies and unreadable folders. Of a damaged journal the intact start counts."""
+    """The index row of a session folder, and what is wrong with its files (empty if nothing). The
+    row is None for copies and unreadable folders. Of a damaged journal the intact start counts."""
     folder = SessionFolder(path)
     try:
         if (path / RECORDED).is_file():  # Imported, from before `loop`: it has no journal.
@@ -517,7 +517,7 @@ def _recorded_row(session: RecordedSession) -> SessionRow:
 
 
 def find_blamed_commits(steps: Sequence[Finished]) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Variant and commits (hash and subject) of each bisection: the culprit, or several that hold it."""
+    """Variant and commits (hash, subject) of each bisection: the culprit, or its range."""
     for output in outputs_of(steps, BisectOutput):
         if output.answer and (commits := (*output.answer.culprits, *output.answer.range)):
             yield output.variant, tuple(commit.name for commit in commits)
@@ -561,7 +561,7 @@ def variants_with(word: str, verdicts: Iterable[Verdict]) -> tuple[str, ...]:
 def _summarise_runs(
     head: SessionHead, steps: Sequence[Finished], lines: Sequence[Line]
 ) -> tuple[PatternRun, ...]:
-    """One summary per run of a pattern: a pattern can run more than once. `steps`: the last attempt of each."""
+    """One summary per run of a pattern, which can run twice. `steps`: the last attempt of each."""
     start_times: dict[tuple[int, str], datetime.datetime] = {}
     for line in lines:
         if isinstance(line.event, Started):
@@ -590,8 +590,9 @@ def _summarise_runs(
 
 
 def was_cut_short(steps: Sequence[Finished]) -> bool:
-    """Whether a run of a pattern (its steps in order) was ended early, or left out steps because one had failed.
-    Its time says nothing on a run that does all steps. A step that had nothing to do has an output."""
+    """Whether a run of a pattern (its steps in order) was ended early, or left out steps because
+    one had failed. Its time says nothing on a whole run. A step with nothing to do has an
+    output."""
     statuses = [step.status for step in steps]
     after_failure = steps[statuses.index("failed") :] if "failed" in statuses else ()
     is_left_out = any(step.status == "skipped" and not step.output for step in after_failure)
@@ -599,8 +600,9 @@ def was_cut_short(steps: Sequence[Finished]) -> bool:
 
 
 def judgements(head: SessionHead, steps: Sequence[Finished]) -> Iterator[Judgement]:
-    """Checks of a session, each passed or failed: one judgement for each variant, build and condition (threads,
-    seed, emulator). A check that failed once counts as failed. Checks that the library failed too are left out."""
+    """Checks of a session, each passed or failed: one judgement for each variant, build and
+    condition (threads, seed, emulator). A check that failed once counts as failed. Checks that the
+    library failed too are left out."""
     # Debugging steps store `builds` in another form.
     build_steps = [step for step in steps if not step.action.startswith("debug.")]
     builds = [build for step in build_steps for build in step.output.get("builds", ())]
@@ -659,6 +661,6 @@ def judgements(head: SessionHead, steps: Sequence[Finished]) -> Iterator[Judgeme
 
 
 def wrong_builds(rows: Sequence[SessionRow]) -> set[tuple[str, str, str]]:
-    """Builds that failed any check: (variant, build id, ""), or (variant, "", hash of files) of Python."""
+    """Builds that failed a check: (variant, build id, ""); of Python (variant, "", files' hash)."""
     pairs = [(row, judgement) for row in rows for judgement in row.judged if judgement.wrong]
     return {(wrong.variant, wrong.build, "" if wrong.build else row.ground) for row, wrong in pairs}
