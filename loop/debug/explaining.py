@@ -72,8 +72,7 @@ class FailureProber:
     alike on other workloads, and caches every answer."""
 
     def __init__(self, context: Context, side: Side, deadline: float) -> None:
-        """`side`: a check of this build failed in this session; `deadline`: on the monotonic
-        clock."""
+        """`side`: its build failed a check in this session; `deadline`: on the monotonic clock."""
         self.bench, self.side, self.deadline = context.bench, side, deadline
         self.signature, build = context.bench.target.signature, (side.name, side.build_id)
         parts = [
@@ -351,8 +350,7 @@ ENOUGH_ERRORS = 64  # Wrong elements that are enough to identify a known fault.
 MAX_COMPARED = 2
 """Workloads that a known fault has to explain, because one alone may fit by chance."""
 MAX_NAMED = 3
-"""Most known faults that a message names. If more explain just the wrong elements, it names
-none."""
+"""Most known faults that a message names. If more explain only wrong elements, it names none."""
 MIN_OPERATIONS = 1 << 18  # Operations that a fresh workload may have in any case.
 ZEROS_FAULT = "nothing were computed (zeros)"
 """Name of the fault that explains an all-zero output best, before a zeroed input."""

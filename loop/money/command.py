@@ -236,8 +236,7 @@ def keep_or_stop(
     target: Path | None,
 ) -> KeepOrStop:
     """Costs of idling and of a stop, by the price of this GPU, or of the last session's.
-    `restart_minutes`: None: as measured in past sessions. Raises UsageError if another GPU is
-    charged."""
+    `restart_minutes`: None: as measured in past sessions. Raises UsageError."""
     if idle_hours is None:
         raise UsageError(
             "for how long will the GPU idle?", hint="loop cost keep-or-stop --idle-hours 5"

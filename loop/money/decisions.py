@@ -370,8 +370,7 @@ def weigh_pivot(options: Options | None, rules: Sequence[StopRule]) -> Pivot:
 def check_stop_rules(
     rows: Sequence[SessionRow], budget_s: float | None = None, used_s: float | None = None
 ) -> list[StopRule]:
-    """Check the stop rules on ended sessions, oldest first. `budget_s`, `used_s`: of the
-    running."""
+    """Check the stop rules on ended sessions, oldest first. `budget_s`, `used_s`: of this one."""
     # `recorded`: from before loop, known only by the figures of its report.
     ended_rows = [row for row in rows if not row.recorded and row.status in ("passed", "failed")]
     return [

@@ -174,8 +174,7 @@ def _read_file(tree: Worktree, name: str) -> bytes | None:
 
 
 def _write_file(tree: Worktree, name: str, content: bytes | None) -> None:
-    """Put a plain file in place of what is there; without content, delete that. Only inside the
-    tree."""
+    """Put a plain file in place of what is there, or delete that (None). Only inside the tree."""
     path = tree.target / name
     if not _is_inside(tree, path):
         return

@@ -43,8 +43,7 @@ GROUP_SIZE = (
 )
 INCUMBENT = "incumbent"
 FINALISTS, ROUNDS, MOST_POINTS = 3, 3, 200
-"""Points timed again, three times as long; rounds of a point before that; most points of a
-search."""
+"""Points timed again, three times as long; rounds of each before; most points of a search."""
 
 
 def point_label(values: Values) -> str:

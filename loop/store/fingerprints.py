@@ -56,8 +56,8 @@ MAX_MESSAGE = 400  # Characters of a message stored in the index.
 
 
 def _replace_path(match: re.Match[str]) -> str:
-    """Replace a path of headers, libraries, programs by their name, others by `PATH`, but not
-    `and/or`."""
+    """A path's replacement: the name of a header, library or program, else `PATH`; `and/or`
+    stays."""
     text = match[0]
     is_path = (
         text.startswith(("/", "./", "../", "~/"))

@@ -591,8 +591,7 @@ def _summarise_runs(
 
 def was_cut_short(steps: Sequence[Finished]) -> bool:
     """Whether a run of a pattern (its steps in order) was ended early, or left out steps because
-    one had failed. Its time says nothing on a whole run. A step with nothing to do has an
-    output."""
+    one had failed. Its time says nothing on a whole run. A step with nothing to do has output."""
     statuses = [step.status for step in steps]
     after_failure = steps[statuses.index("failed") :] if "failed" in statuses else ()
     is_left_out = any(step.status == "skipped" and not step.output for step in after_failure)
