@@ -177,7 +177,7 @@ def _estimate(context: Context, build: Build, note: CheckNote | None) -> Waiting
 
 
 # A job has both targets. It compiles them, verifies changed variants, and times pairs on one locked
-# device. The step `change.compare` finds a job's result by its id: a hash of both targets, terms and
+# device. The step `change.compare` finds a job's result by its id: a hash of targets, terms and
 # session. Once another candidate is kept, the incumbent differs, and so does the id.
 CANDIDATE_FOLDER, INCUMBENT_FOLDER = "candidate", "incumbent"  # The two folders of a job.
 
