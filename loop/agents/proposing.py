@@ -31,6 +31,7 @@ LOGIN_PATTERN = (
     r"not logged in|please (run )?.{0,20}log ?in|/login|invalid api key|\b401\b|unauthorized"
 )
 """Regular expression for the last output of a failed program that has to be logged in."""
+SHELL_WORDS = ("exec", "cd", "if", "for", "while")  # A command may begin with one of these.
 
 
 @dataclass(frozen=True)
@@ -46,28 +47,22 @@ class Preset:
     config_files: tuple[str, ...] = ()  # Its configuration files, relative to the home folder.
 
 
-PLACEHOLDERS = (
-    "brief",
-    "json",
-    "workdir",
-    "answer",
-    "usd",
-)  # Names that a command may use in braces.
+PLACEHOLDERS = ("brief", "json", "workdir", "answer", "usd")
+"""Names that a command may use in braces."""
 PRESETS: dict[str, Preset] = {
     "claude": Preset(
         command="claude -p --output-format stream-json --verbose --permission-mode acceptEdits"
         " --allowedTools Bash Edit Write Read Glob Grep",
         budget_arguments=" --max-budget-usd {usd}",
         variables=(
-            "ANTHROPIC_API_KEY",
-            "ANTHROPIC_BASE_URL",
-            "CLAUDE_CODE_OAUTH_TOKEN",
-            "CLAUDE_CONFIG_DIR",
+            *("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"),
+            *("CLAUDE_CODE_OAUTH_TOKEN", "CLAUDE_CONFIG_DIR"),
         ),
         config_files=(".claude", ".claude.json"),
     ),
     "codex": Preset(
-        command="codex exec --json -C {workdir} -s workspace-write --skip-git-repo-check --ephemeral -",
+        command="codex exec --json -C {workdir} -s workspace-write --skip-git-repo-check"
+        " --ephemeral -",
         variables=("OPENAI_API_KEY", "CODEX_API_KEY", "CODEX_HOME"),
         config_files=(".codex",),
     ),
@@ -95,37 +90,26 @@ def refuse_unready(campaign: Campaign) -> None:
     try:
         words = [word for word in shlex.split(preset.command) if "=" not in word]
     except ValueError as error:
-        raise UsageError(
-            f"--proposer {preset.command!r}: {error}", hint="close the quote"
-        ) from error
+        raise UsageError(f"--proposer {preset.command!r}: {error}", "close the quote") from error
     if not words:
         hint = "--proposer 'CMD {brief} {workdir}', claude, codex or person"
         raise UsageError("--proposer: no command", hint=hint)
     program = words[0]
-    is_shell_syntax = re.search(r"[;&|<>$`(){}]", program) or program in (
-        "exec",
-        "cd",
-        "if",
-        "for",
-        "while",
-    )
+    is_shell_syntax = program in SHELL_WORDS or re.search(r"[;&|<>$`(){}]", program)
     if not is_shell_syntax and shutil.which(program) is None and not Path(program).exists():
-        raise UsageError(
-            f"--proposer: there is no program `{program}` on the PATH",
-            hint=f"install it, or name another: {', '.join(PRESETS)}, or any command",
-        )
+        message = f"--proposer: there is no program `{program}` on the PATH"
+        hint = f"install it, or name another: {', '.join(PRESETS)}, or any command"
+        raise UsageError(message, hint)
     for name in re.findall(r"(?<![$'])\{(\w+)\}", preset.command):
         if name not in PLACEHOLDERS:
-            placeholders = ", ".join(f"{{{place}}}" for place in PLACEHOLDERS)
-            raise UsageError(
-                f"--proposer: nothing is put in the place of {{{name}}}", f"known: {placeholders}"
-            )
+            known = ", ".join(f"{{{place}}}" for place in PLACEHOLDERS)
+            message = f"--proposer: nothing is put in the place of {{{name}}}"
+            raise UsageError(message, f"known: {known}")
     other_limits = (campaign.candidates, campaign.minutes, campaign.tokens)
     if campaign.usd is not None and not preset.budget_arguments and not any(other_limits):
-        raise UsageError(
-            f"--max-usd {campaign.usd:g}: `{program}` does not say what it costs, so dollars alone end nothing",
-            hint="add --max-candidates 20, or --max-minutes 60",
-        )
+        message = f"`{program}` does not say what it costs, so dollars alone end nothing"
+        hint = "add --max-candidates 20, or --max-minutes 60"
+        raise UsageError(f"--max-usd {campaign.usd:g}: {message}", hint)
 
 
 @functools.cache
@@ -144,14 +128,8 @@ def isolation_command(root: Path, locks: Path, notes: Path, preset: Preset) -> t
     home = Path.home()
     arguments = ["bwrap", "--die-with-parent", "--ro-bind", "/", "/", "--dev-bind", "/dev", "/dev"]
     arguments += ["--proc", "/proc", "--tmpfs", "/tmp", "--tmpfs", str(home)]
-    readable = [
-        cache_folder(),
-        state_folder(),
-        PACKAGE.parent,
-        Path(sys.prefix),
-        Path(sys.base_prefix),
-        notes,
-    ]
+    readable = [cache_folder(), state_folder(), PACKAGE.parent]
+    readable += [Path(sys.prefix), Path(sys.base_prefix), notes]
     for folder in map(Path, proposer_path()):  # Programs of the PATH below the home folder.
         if folder.is_relative_to(home):
             readable.append(folder.parent if folder.name == "bin" else folder)
@@ -170,10 +148,9 @@ def proposer_path() -> list[str]:
 
 ANSWER_FILE = "loop-answer.json"
 """A file that a proposer may write at the top of its worktree: `{"idea": "...", "done": true}`."""
-CACHE_FOLDER = ".git/loop-cache"  # Build cache of a candidate's checks, in its worktree; the gate never uses it.
-LAST_CHARACTERS = (
-    4000  # Characters at the end of a failed program's output in which a refusal is looked for.
-)
+CACHE_FOLDER = ".git/loop-cache"
+"""Build cache of a candidate's checks, in its worktree. The gate never uses it."""
+LAST_CHARACTERS = 4000  # Most characters at the end of a failed program's output that are searched.
 END_LIMIT_S = 3.0  # Seconds between SIGTERM and SIGKILL.
 LONGEST_ANSWER = 1 << 16  # Most characters of an answer file that are read.
 PASSED_VARIABLES = ("LOOP_STATE", "LOOP_SESSIONS", "PYTHONDONTWRITEBYTECODE")
@@ -210,9 +187,8 @@ def run_proposer(task: ProposerTask) -> Waiting[Proposal]:
         "usd": f"{task.usd:.2f}" if task.usd is not None else "",
     }
     template = preset.command + (preset.budget_arguments if task.usd is not None else "")
-    command = (
-        f"{{ {fill_placeholders(template, value_by_name)}\n}} < {shlex.quote(str(task.brief_page))}"
-    )
+    page = shlex.quote(str(task.brief_page))
+    command = f"{{ {fill_placeholders(template, value_by_name)}\n}} < {page}"
     names = (*PASSED_VARIABLES, *preset.variables, *task.campaign.env)
     environment = {name: os.environ[name] for name in names if name in os.environ}
     environment["LOOP_CACHE"] = str(task.root / CACHE_FOLDER)
@@ -226,9 +202,8 @@ def run_proposer(task: ProposerTask) -> Waiting[Proposal]:
             yield Tick(f"the proposer is at work ({say.seconds(time.monotonic() - started_s)})")
             child.wait_for_output()
             now_s = time.monotonic()
-            printed_bytes = sum(
-                len(stream.kept) + stream.dropped_bytes for stream in (child.output, child.errors)
-            )
+            streams = (child.output, child.errors)
+            printed_bytes = sum(len(stream.kept) + stream.dropped_bytes for stream in streams)
             if printed_bytes != known_bytes:
                 known_bytes, last_output_s = printed_bytes, now_s
             if now_s - last_output_s > task.campaign.quiet_minutes * 60:
@@ -246,9 +221,8 @@ def run_proposer(task: ProposerTask) -> Waiting[Proposal]:
         completed = child.completed(timed_out=stop_reason is not None)
     answer: dict[str, Any] = {}  # Its values are unchecked; empty if unreadable.
     with contextlib.suppress(OSError, ValueError, RecursionError):
-        document = json.loads(
-            (task.root / ANSWER_FILE).read_text(errors="replace")[:LONGEST_ANSWER]
-        )
+        text = (task.root / ANSWER_FILE).read_text(errors="replace")
+        document = json.loads(text[:LONGEST_ANSWER])
         answer = document if isinstance(document, dict) else {}
     printed = completed.output + completed.errors
     write_atomic(task.output, printed)
@@ -258,11 +232,9 @@ def run_proposer(task: ProposerTask) -> Waiting[Proposal]:
         needs_login = re.search(LOGIN_PATTERN, printed[-LAST_CHARACTERS:], re.IGNORECASE)
         ended = ended if ended == "done" else "login" if needs_login else "failed"
         last_line = (printed.strip().splitlines() or [""])[-1].strip()[:200]
-    program = Path(next(iter(preset.command.split()), "an agent")).name
-    note = f"{program} printed no result"
-    unknown_use = AiUse(
-        source="result", agents=(program,), usd=None, unpriced=(program,), notes=(note,)
-    )
+    names = (Path(next(iter(preset.command.split()), "an agent")).name,)
+    note = f"{names[0]} printed no result"
+    unknown_use = AiUse(source="result", agents=names, usd=None, unpriced=names, notes=(note,))
     return Proposal(
         number=task.number,
         ended=ended,
@@ -321,9 +293,8 @@ def read_ai_use(printed: str) -> AiUse | None:
             return _read_claude_use(claude_results[-1], model)
         if turns:
             use = ModelUse(model=model, tokens=sum(map(_count_tokens, turns)), usd=None)
-            return AiUse(
-                source="result", agents=("codex",), models=(use,), usd=None, unpriced=(model,)
-            )
+            fields = {"agents": ("codex",), "models": (use,), "unpriced": (model,)}
+            return AiUse(source="result", usd=None, **fields)
     return None
 
 
@@ -351,13 +322,9 @@ def _count_tokens(usage: object) -> int:
     return int(sum(_check_number(count) for count in counts))
 
 
-def _check_number(value: object) -> float:
+def _check_number(value: Any) -> float:
     """The same number. Raises ValueError unless it is one of 0 or more, and finite."""
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, int | float)
-        or not 0 <= value < float("inf")
-    ):
+    if type(value) not in (int, float) or not 0 <= value < float("inf"):
         raise ValueError(f"expected a number, 0 or more, got {value!r}")
     return float(value)
 
@@ -374,7 +341,7 @@ class StatedAiCost(Model):
 
 
 def check_stated_usd(usd: float | None) -> float | None:
-    """The dollars of `--ai-usd`. Raises LoopError for a negative or infinite amount."""
+    """Dollars of `--ai-usd`. Raises LoopError for a negative or infinite amount."""
     if usd is not None and not 0 <= usd < float("inf"):
         raise UsageError(f"--ai-usd {usd}: expected dollars, 0 or more", hint="--ai-usd 1.50")
     return usd
