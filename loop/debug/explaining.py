@@ -75,11 +75,8 @@ class FailureProber:
         """`side`: its build failed a check in this session; `deadline`: on the monotonic clock."""
         self.bench, self.side, self.deadline = context.bench, side, deadline
         self.signature, build = context.bench.target.signature, (side.name, side.build_id)
-        parts = [
-            part
-            for output in outputs_of(context.finished, ChecksOutput)
-            for part in output.variants
-        ]
+        outputs = outputs_of(context.finished, ChecksOutput)
+        parts = [part for output in outputs for part in output.variants]
         own_parts = [part for part in parts if (part.variant, part.build_id) == build]
         self.checks = [check for part in own_parts for check in part.checks]
         """All checks of the variant in this session, in the order of the verifications."""
@@ -105,9 +102,7 @@ class FailureProber:
         self.outcomes: dict[frozenset[tuple[str, Scalar]], ProbeOutcome] = {}
         """Case and shift of its seed to the gate's answer."""
         self.probe_count = 0
-        self._checker = SideChecker(
-            Job(side, (), call_limit_s=HANG_S), KeptWorker(self.bench, side)
-        )
+        self._gate = SideChecker(Job(side, (), call_limit_s=HANG_S), KeptWorker(self.bench, side))
 
     @property
     def is_spent(self) -> bool:
@@ -123,22 +118,18 @@ class FailureProber:
         """Make later calls in a new process with this many threads; None: as in verification."""
         self.close()
         side = replace(self.side, threads=threads) if threads else self.side
-        self._checker = SideChecker(
-            Job(side, (), call_limit_s=HANG_S), KeptWorker(self.bench, side)
-        )
+        self._gate = SideChecker(Job(side, (), call_limit_s=HANG_S), KeptWorker(self.bench, side))
 
     def close(self) -> None:
         """End the worker process; the next probe starts a fresh one."""
-        self._checker.worker.close()
+        self._gate.worker.close()
 
     def build_workload(self, case: Case, seed_shift: int = 0) -> Workload:
         """The workload of a case, with the failure's type, and its seed plus `seed_shift`."""
-        entry = {
-            name: value for name, value in case.items() if name != "inputs" and value != "none"
-        }
-        return make_workload(
-            self.bench.target, entry, self.start_check.workload.dtype, self.seed + seed_shift
-        )
+        entry = {name: value for name, value in case.items() if value != "none"}
+        entry.pop("inputs", None)
+        dtype, seed = self.start_check.workload.dtype, self.seed + seed_shift
+        return make_workload(self.bench.target, entry, dtype, seed)
 
     def ask_gate(self, case: Case, seed_shift: int = 0) -> Waiting[ProbeOutcome]:
         """The gate's answer on a case, cached. Raises BudgetSpent if the budget is used up."""
@@ -153,16 +144,14 @@ class FailureProber:
         """Check a case now, without the cache or the budget. A size that the variant, the generator
         or the reference does not take gives a check with status `refused`."""
         workload = self.build_workload(case, seed_shift)
-        layout, why = (
-            cast(Layout, case.get("inputs", "contiguous")),
-            explain_unsupported(self.side, workload),
-        )
+        layout = cast(Layout, case.get("inputs", "contiguous"))
+        why = explain_unsupported(self.side, workload)
         self.probe_count += 1
         check = Check(workload=workload, inputs=layout, status="refused", message=why)
         if not why:
             try:
                 yield from self.bench.prepare_answer(workload)
-                check = yield from self._checker.make_check(workload, layout)
+                check = yield from self._gate.make_check(workload, layout)
             except WorkFailed as failed:
                 check = check.model_copy(update={"message": failed.message})
             yield from self.bench.discard_answer(workload)
@@ -177,12 +166,12 @@ class FailureProber:
             raise BudgetSpent
         self.begin_process(threads)
         try:
-            repeat = yield from self._checker.make_check(check.workload, check.inputs)
+            repeat = yield from self._gate.make_check(check.workload, check.inputs)
         except WorkFailed:
             return "all"
         if repeat.status == "hung":
             raise BudgetSpent
-        which = {calls.which for calls in self._checker.wrong_calls.values()} - {"none"}
+        which = {calls.which for calls in self._gate.wrong_calls.values()} - {"none"}
         return "none" if repeat.passed else (*which, "all")[0]
 
 
@@ -237,7 +226,8 @@ def _find_smallest(prober: FailureProber) -> Waiting[Smallest]:
     check = yield from prober.check(case)
     if prober.classify(check) != "fails":
         is_smaller, check = check.workload.name != start.workload.name, start
-        note = f"{'smaller ones fail' if is_smaller else 'it fails'} at times, or only after other calls"
+        failing = "smaller ones fail" if is_smaller else "it fails"
+        note = f"{failing} at times, or only after other calls"
     return Smallest(
         variant=prober.side.name,
         check=check,
@@ -253,10 +243,8 @@ def shrink(case: Case, signature: Signature, fails: Fails) -> Waiting[Case]:
     """Drop special values, layout and attributes, then lower each dimension; repeat until nothing
     changes. Dimensions that share a shorthand are first lowered together. Returns the last case for
     which `fails` returned True, else `case`; without shorthands."""
-    # A shorthand stands for its dimensions.
-    current: Case = {
-        part: case[name] for name in case for part in signature.shorthand.get(name, (name,))
-    }
+    shorthand = signature.shorthand  # Each stands for its dimensions.
+    current: Case = {part: case[name] for name in case for part in shorthand.get(name, (name,))}
     previous: Case = {}
     while current != previous:
         previous = current
@@ -313,9 +301,8 @@ def check_components(
     component with flags is a build of its own. One without a signature of its own computes the
     whole result: it is left out after another one failed."""
     bench, checked, dtype = context.bench, list[ComponentChecks](), usual_dtype(context.bench, side)
-    components = {
-        name: part for name, part in bench.target.components.items() if side.name in part.variants
-    }
+    named = bench.target.components.items()
+    components = {name: part for name, part in named if side.name in part.variants}
     unchecked_parts = [] if components else [f"target.yaml names no components of {side.name}"]
     for name, component in components.items():
         if component.signature is None and any(part.checks.first_failure for part in checked):
@@ -334,12 +321,10 @@ def check_components(
         target = component_bench.target
         workloads = expand_sets(target, target.workloads, dtype, context.task.seed)
         component_side = replace(component_side, name=f"{side.name} {name}", terms=terms)
-        (checks,) = yield from verify(
-            component_bench, [Job(component_side, workloads, layouts=False)]
-        )
-        checked.append(
-            ComponentChecks(component=name, variant=side.name, title=component.title, checks=checks)
-        )
+        job = Job(component_side, workloads, layouts=False)
+        (checks,) = yield from verify(component_bench, [job])
+        fields = {"variant": side.name, "title": component.title, "checks": checks}
+        checked.append(ComponentChecks(component=name, **fields))
     return checked, unchecked_parts
 
 
@@ -364,37 +349,33 @@ TEXT_BY_GATE_CAUSE = {
 TEXT_BY_CALL_CAUSE = {
     "changed input": "it writes to its input",
     "first call": "wrong in the first call of a process, right in later ones",
-    "later calls": "it keeps values between calls: right in the first call of a process, wrong in later ones",
+    "later calls": "it keeps values between calls: right in the first call, wrong in later ones",
 }
 """Cause found by verification that explains the failure; `loop` searches no further."""
 RACE = "a data race, or it depends on the number of threads: wrong with {} threads, right with 1"
-AT_TIMES_ON_THREADS = (
-    "it fails at times with {} threads, in fresh processes it was right: maybe a data race"
+AT_TIMES_ON_THREADS = "it fails at times with {} threads, not in fresh processes: maybe a data race"
+AT_TIMES_AFTER_CALLS = "it fails at times, or only after other calls, but not in fresh processes"
+AT_TIMES = "it fails at times: equal calls differ between processes: a data race, or unset memory"
+REORDERED = (
+    "two outputs with {} threads, one with 1: a data race, or sums in another order "
+    "(`deterministic: false`)"
 )
-AT_TIMES_AFTER_CALLS = (
-    "it fails at times, or only after other calls: in fresh processes it was right"
-)
-AT_TIMES = "it fails at times: the same calls gave other results in another process: a data race, or unset memory"
-REORDERED = "two outputs with {} threads, one with 1: a data race, or sums in another order (`deterministic: false`)"
 
 
 def explain(context: Context, arguments: NoArguments) -> RunningAction[DebugOutput]:
     """Explain each wrong variant: its cause, or a rule that predicts which fresh workloads fail.
     The step passes whatever it finds."""
-    explanations, texts = list[Explanation](), []
+    explanations, texts = list[Explanation](), list[str]()
     for prober in (yield from find_failures(context)):
         with closing(prober):
             explanation = yield from _explain_failure(prober)
         explanations.append(explanation)
         text = "; ".join(f"{label.lower()}: {part}" for label, part in explanation.lines)
-        texts.append(
-            f"{explanation.variant}: {text or 'it gives no output, so its own message is all there is'}"
-        )
+        text = text or "it gives no output, so its own message is all there is"
+        texts.append(f"{explanation.variant}: {text}")
     message = "; ".join(texts) or NOTHING_WRONG
-    return Result(
-        DebugOutput(ok=True, message=message, explanations=tuple(explanations)),
-        idle=not explanations,
-    )
+    output = DebugOutput(ok=True, message=message, explanations=tuple(explanations))
+    return Result(output, idle=not explanations)
 
 
 def _explain_failure(prober: FailureProber) -> Waiting[Explanation]:
@@ -414,10 +395,8 @@ def _explain_failure(prober: FailureProber) -> Waiting[Explanation]:
             faults = yield from _match_known_faults(prober)
         rule, predicted = yield from _find_rule(prober)
         cause = f"as if {', or '.join(faults)}" if faults else gate_cause
-    place = {"where": where, "workload": clearest.workload.name}
-    return Explanation(
-        variant=prober.side.name, cause=cause, as_if=faults, rule=rule, held=predicted, **place
-    )
+    fields = {"where": where, "workload": clearest.workload.name, "rule": rule, "held": predicted}
+    return Explanation(variant=prober.side.name, cause=cause, as_if=faults, **fields)
 
 
 def _find_call_cause(prober: FailureProber, known_cause: str) -> Waiting[str]:
@@ -441,9 +420,7 @@ def _find_call_cause(prober: FailureProber, known_cause: str) -> Waiting[str]:
             call_cause = {"first": "first call", "later": "later calls"}.get(which, "")
             return known_cause or TEXT_BY_CALL_CAUSE.get(call_cause, "")
         # Threads meet more often in a large workload.
-        largest = max(
-            prober.failures, key=lambda failure: math.prod(failure.workload.sizes.values())
-        )
+        largest = max(prober.failures, key=lambda each: math.prod(each.workload.sizes.values()))
         for repeated in (check, largest) * (REPEATS if has_threads else 0):
             on_all = yield from prober.find_wrong_calls(repeated, threads)
             if on_all != "none" and (yield from prober.find_wrong_calls(repeated, 1)) == "none":
@@ -452,9 +429,8 @@ def _find_call_cause(prober: FailureProber, known_cause: str) -> Waiting[str]:
         return known_cause
     finally:
         prober.close()
-    return known_cause or (
-        AT_TIMES_ON_THREADS.format(threads) if has_threads else AT_TIMES_AFTER_CALLS
-    )
+    by_chance = AT_TIMES_ON_THREADS.format(threads) if has_threads else AT_TIMES_AFTER_CALLS
+    return known_cause or by_chance
 
 
 def _match_known_faults(prober: FailureProber) -> Waiting[tuple[str, ...]]:
@@ -463,9 +439,7 @@ def _match_known_faults(prober: FailureProber) -> Waiting[tuple[str, ...]]:
     explain the wrong ones only, which count if they are at most `MAX_NAMED`. If an output of zeros
     explains it, other faults that give zeros do not."""
     by_size = sorted(prober.failures, key=lambda check: (check.wrong < ENOUGH_ERRORS, check.total))
-    contiguous = (
-        check for check in (prober.clearest_check, *by_size) if check.inputs == "contiguous"
-    )
+    contiguous = [each for each in (prober.clearest_check, *by_size) if each.inputs == "contiguous"]
     usable = [check for check in contiguous if check.wrong and check.total <= MAX_ELEMENTS]
     workload_by_name = {check.workload.name: check.workload for check in usable}
     if time.monotonic() > prober.deadline or not workload_by_name:
@@ -484,9 +458,9 @@ def _match_known_faults(prober: FailureProber) -> Waiting[tuple[str, ...]]:
     faults = [ZEROS_FAULT] if ZEROS_FAULT in faults else faults
     if complete_faults:  # All of them give the same output: any of them tells where to look.
         return tuple(faults[:MAX_NAMED])
-    return (
-        (*faults[:-1], f"{faults[-1]}, where it is wrong") if 0 < len(faults) <= MAX_NAMED else ()
-    )
+    if 0 < len(faults) <= MAX_NAMED:
+        return (*faults[:-1], f"{faults[-1]}, where it is wrong")
+    return ()
 
 
 def _find_rule(prober: FailureProber) -> Waiting[tuple[str, int]]:
@@ -502,18 +476,14 @@ def _find_rule(prober: FailureProber) -> Waiting[tuple[str, int]]:
     for check in sorted(prober.checks, key=lambda check: sum(check.workload.sizes.values())):
         outcome, workload = prober.classify(check), check.workload
         if check.status != "unsupported" and outcome != "other":
-            attributes = {
-                name: "none" if value is None else value
-                for name, value in workload.attributes.items()
-            }
+            pairs = workload.attributes.items()
+            attributes = {name: "none" if value is None else value for name, value in pairs}
             kinds = {"dtype": workload.dtype, "values": workload.values, "inputs": check.inputs}
             key = tuple({**workload.sizes, **attributes, **kinds}.items())
             fails_by_case[key] = fails_by_case.get(key, False) or outcome == "fails"
     cases: list[tuple[Case, bool]] = [(dict(key), failed) for key, failed in fails_by_case.items()]
-    sizes = {
-        name: max(8, *(2 * int(case[name]) for case, _ in cases))
-        for name in target.signature.dimensions
-    }
+    dimensions = target.signature.dimensions
+    sizes = {name: max(8, *(2 * int(case[name]) for case, _ in cases)) for name in dimensions}
 
     def may_try(case: Case) -> bool:
         workload = prober.build_workload(case)
