@@ -8,8 +8,6 @@ import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from loop.base.documents import file_error, sums
 from loop.base.errors import LoopError, WorkFailed
 from loop.model.record import Event, Finished, Line, Opened, Started
@@ -38,9 +36,8 @@ class Journal:
         """Write one event, wait until it is on disk, return its line; or raise LoopError."""
         line = Line(seq=len(self.lines) + 1, at=datetime.datetime.now(datetime.UTC), event=event)
         fields = line.model_dump(mode="json", exclude={"event"}) | event.model_dump(mode="json")
-        data = sums.with_checksum(
-            json.dumps(fields, ensure_ascii=False), self._last_checksum
-        ).encode()
+        text = json.dumps(fields, ensure_ascii=False)
+        data = sums.with_checksum(text, self._last_checksum).encode()
         try:
             size_before, unwritten = self._file.seek(0, os.SEEK_END), memoryview(data + b"\n")
             try:
@@ -72,27 +69,16 @@ def checked_lines(path: Path) -> Iterator[tuple[Line, str]]:
         pass
     except OSError as error:
         raise WorkFailed(f"{path}: cannot be read: {error.strerror}") from error
-    *rows, partial_row = content.split(
-        b"\n"
-    )  # The last one is not checked: a kill may have cut it.
+    *rows, partial_row = content.split(b"\n")  # A kill may have cut the last one: unchecked.
     for number, row in enumerate(rows, start=1):
         problem = f"{path}:{number}: damaged journal line"
-        hint = f"the {number - 1} lines before it are whole; move the session aside, or cut the file there"
+        hint = f"{number - 1} lines before it are whole; move the session aside, or cut it there"
         text, checksum, is_intact = sums.split_checksum(row, checksum)
         try:
             fields = json.loads(text)
-            line_fields = {name: fields.pop(name) for name in ("format", "seq", "at")}
-            line = Line.model_validate(
-                {**line_fields, "event": fields}, strict=False, extra="ignore"
-            )
-        except (
-            ValueError,
-            KeyError,
-            TypeError,
-            AttributeError,
-            RecursionError,
-            ValidationError,
-        ) as error:
+            shared = {name: fields.pop(name) for name in ("format", "seq", "at")}
+            line = Line.model_validate({**shared, "event": fields}, strict=False, extra="ignore")
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise WorkFailed(problem, hint=hint) from error
         if line.seq != number:
             raise WorkFailed(f"{path}:{number}: expected line {number}, got {line.seq}")
@@ -102,9 +88,7 @@ def checked_lines(path: Path) -> Iterator[tuple[Line, str]]:
     _, checksum, is_intact = sums.split_checksum(partial_row[:-1], checksum)
     # Complete line, wrong line-end byte: a kill would leave less.
     if is_intact and checksum.encode() in partial_row:
-        hint = (
-            f"the {len(rows)} lines before it are whole; end line {len(rows) + 1} with a line end"
-        )
+        hint = f"{len(rows)} lines before it are whole; end line {len(rows) + 1} with a line end"
         raise WorkFailed(f"{path}:{len(rows) + 1}: damaged line end", hint=hint)
 
 
@@ -128,6 +112,5 @@ def open_step(lines: Iterable[Line]) -> Started | None:
 def write_error(path: Path, error: OSError) -> LoopError:
     """The error for a file that cannot be written, with a hint about LOOP_SESSIONS."""
     free_space = "free some space, or " if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
-    return file_error(
-        path, "written", error, f"{free_space}choose another folder with LOOP_SESSIONS"
-    )
+    hint = f"{free_space}choose another folder with LOOP_SESSIONS"
+    return file_error(path, "written", error, hint)

@@ -15,6 +15,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from operator import attrgetter, itemgetter
 from pathlib import Path
 from statistics import geometric_mean
 from typing import Any, NamedTuple, TypeVar
@@ -30,24 +31,8 @@ from loop.model.history import RecordedSession
 from loop.model.index import Environment, Judgement, PatternRun, SessionRow, StepRun
 from loop.model.measurement import PropertyCheck, Verdict
 from loop.model.money import Charge, Resource, Unmeasured
-from loop.model.output import (
-    EarlierTry,
-    Output,
-    SanitizeOutput,
-    VerifyOutput,
-    outputs_of,
-    read_output,
-)
-from loop.model.record import (
-    Finished,
-    Line,
-    Opened,
-    SessionHead,
-    SessionRecord,
-    Started,
-    Status,
-    latest_attempts,
-)
+from loop.model.output import EarlierTry, Output, SanitizeOutput, VerifyOutput, outputs_of
+from loop.model.record import Finished, Line, SessionHead, SessionRecord, Status, latest_attempts
 from loop.store import journal
 from loop.store.fingerprints import collect_failures
 
@@ -113,9 +98,7 @@ class SessionFolder:
     def write_reserve(self) -> None:
         """Write a spare file, to delete on a full disk. Raises LoopError without room for it."""
         try:
-            (self.path / RESERVE).write_bytes(
-                os.urandom(1 << 20)
-            )  # No file system can compress random bytes.
+            (self.path / RESERVE).write_bytes(os.urandom(1 << 20))  # Random: incompressible.
         except OSError as error:
             raise journal.write_error(self.path / RESERVE, error) from error
 
@@ -144,8 +127,8 @@ def describe_lost_lines(folder: Path, record: SessionRecord | None, lines: Seque
     """A message that the journal has fewer lines than its record counted; else empty."""
     if record is None or len(lines) >= record.lines:
         return ""
-    first_missing, path = len(lines) + 1, folder / journal.NAME
-    return f"{path}:{first_missing}: damaged: cut off, lines {first_missing} to {record.lines} are missing"
+    first, path = len(lines) + 1, folder / journal.NAME
+    return f"{path}:{first}: damaged: cut off, lines {first} to {record.lines} are missing"
 
 
 def write_figures(folder: Path, figures: Mapping[str, str]) -> None:
@@ -180,23 +163,17 @@ def import_session(session: Path, root: Path) -> Path:
     destination = root / session.name
     if destination.exists():
         paths = (folder / journal.NAME for folder in (destination, session))
-        local, brought = (
-            path.read_text(errors="replace") if path.is_file() else "" for path in paths
-        )
-        if brought and local.startswith(
-            brought
-        ):  # An earlier call copied it; it may have gone on here since.
+        texts = (path.read_text(errors="replace") if path.is_file() else "" for path in paths)
+        local, brought = texts
+        if brought and local.startswith(brought):  # Copied earlier; it may have gone on here.
             return destination
         whole_lines = local[: local.rfind("\n") + 1]
         if not whole_lines or not brought.startswith(whole_lines):
-            raise WorkFailed(
-                f"{destination} is there already, and went on here meanwhile", hint="move it aside"
-            )
+            message = f"{destination} is there already, and went on here meanwhile"
+            raise WorkFailed(message, hint="move it aside")
     # At any moment `destination` or its `.old` copy holds a whole session.
-    new, old = (
-        destination.with_name(f".{session.name}.new"),
-        destination.with_name(f".{session.name}.old"),
-    )
+    new = destination.with_name(f".{session.name}.new")
+    old = destination.with_name(f".{session.name}.old")
     for stale in (new, old):
         shutil.rmtree(stale, ignore_errors=True)
     shutil.copytree(session, new)  # Makes `root`, too.
@@ -213,11 +190,7 @@ def list_sessions(root: Path) -> list[SessionFolder]:
         return []
     names = [path.name for path in root.iterdir() if (path / HEAD).is_file()]
     # Names begin with the time. Compare numbers as integers, so that `-10` sorts after `-2`.
-    names.sort(
-        key=lambda name: [
-            int(part) if part.isdigit() else part for part in re.split("([0-9]+)", name)
-        ]
-    )
+    names.sort(key=lambda name: re.sub("[0-9]+", lambda number: number[0].zfill(20), name))
     return [SessionFolder(root / name) for name in names]
 
 
@@ -233,10 +206,8 @@ def find_session(root: Path, name: str) -> SessionFolder:
         return matches[0]
     suggestions = ", ".join(folder.id for folder in matches or folders[-5:])
     hint = f"one of {suggestions}" if suggestions else "`loop run session` makes one"
-    problem = (
-        f"{name}: {len(matches)} sessions begin so" if matches else f"{root}: no session {name}"
-    )
-    raise UsageError(problem, hint=hint)
+    text = f"{name}: {len(matches)} sessions begin so" if matches else f"{root}: no session {name}"
+    raise UsageError(text, hint=hint)
 
 
 def read_stored(model: type[T], path: Path) -> T:
@@ -249,9 +220,7 @@ def read_stored(model: type[T], path: Path) -> T:
 
 def running_seconds(lines: Sequence[Line]) -> float:
     """Wall seconds in which the session ran. Before each `Opened` line it was paused."""
-    pairs = [
-        (line, later) for line, later in pairwise(lines) if not isinstance(later.event, Opened)
-    ]
+    pairs = [(line, later) for line, later in pairwise(lines) if later.event.event != "opened"]
     return sum(max(0.0, (later.at - line.at).total_seconds()) for line, later in pairs)
 
 
@@ -276,14 +245,11 @@ def verified_builds(root: Path, head: SessionHead) -> tuple[EarlierTry, ...]:
     """Builds that earlier sessions of the same target and device verified, oldest first.
     One entry per session and variant, from the variant's last verification."""
     attempts = []
-    target_sessions = earlier_sessions(
-        root, head, lambda other: (other.target, other.target_folder, other.device)
-    )
-    for folder, earlier_head, steps in target_sessions:
-        verified = [
-            checks for output in outputs_of(steps, VerifyOutput) for checks in output.variants
-        ]
-        for variant, checks in {checks.variant: checks for checks in verified}.items():
+    same_target = attrgetter("target", "target_folder", "device")
+    for folder, earlier_head, steps in earlier_sessions(root, head, same_target):
+        outputs = outputs_of(steps, VerifyOutput)
+        verified = {checks.variant: checks for output in outputs for checks in output.variants}
+        for variant, checks in verified.items():
             attempt = EarlierTry(
                 session=folder.id,
                 variant=variant,
@@ -298,9 +264,7 @@ def verified_builds(root: Path, head: SessionHead) -> tuple[EarlierTry, ...]:
 
 
 RECENT_SESSIONS = 200  # Number of newest sessions that predictions, proposals and decisions use.
-MAX_NAMED = (
-    5  # Messages name at most this many damaged folders; `loop sessions list --json` has all.
-)
+MAX_NAMED = 5  # Most damaged folders in a message; `loop sessions list --json` has all.
 FORMAT = f"26 {__version__}"
 """Format of lines and rows, in each folder's stamp: a new format reads all folders again."""
 
@@ -355,13 +319,12 @@ def _read_lines(root: Path) -> list[dict[str, Any]]:
             line_by_folder[entry["folder"]], fields_by_folder[entry["folder"]] = line, entry
     for name in sorted(stamp_by_folder.keys() - fields_by_folder.keys()):
         row, problem = compute_row(root / name)
+        # Sessions from before loop have no time and come first.
         started = row.started.astimezone(datetime.UTC) if row and row.started else None
         fields_by_folder[name] = {
             "folder": name,
             "stamp": stamp_by_folder[name],
-            "started": started.isoformat(timespec="microseconds")
-            if started
-            else "",  # Recorded sessions first.
+            "started": started.isoformat(timespec="microseconds") if started else "",
             "target": row.target if row else None,
             "problem": problem,
             "row": row.model_dump_json() if row else None,
@@ -372,9 +335,7 @@ def _read_lines(root: Path) -> list[dict[str, Any]]:
         with contextlib.suppress(LoopError, OSError):
             path.parent.mkdir(parents=True, exist_ok=True)
             write_atomic(path, new_content, durable=False)
-    return sorted(
-        fields_by_folder.values(), key=lambda fields: (fields["started"], fields["folder"])
-    )
+    return sorted(fields_by_folder.values(), key=itemgetter("started", "folder"))
 
 
 def _folder_stamps(root: Path) -> dict[str, str]:
@@ -396,8 +357,8 @@ def _folder_stamps(root: Path) -> dict[str, str]:
 
 WORST_FIRST: tuple[Status, ...] = ("failed", "aborted", "paused", "passed")
 HEAD_FIELDS = (
-    "id", "started", "target", "device", "variants", "emulated", "threads", "ground", "harness", "attended",
-    "loop_version", "predicted",
+    "id", "started", "target", "device", "variants", "emulated", "threads", "ground", "harness",
+    "attended", "loop_version", "predicted",
 )  # fmt: skip
 """Fields that a row copies from the session's head."""
 CHECK_ACTIONS = ("kernel.verify", "kernel.emulate")
@@ -430,13 +391,10 @@ def session_row(
 ) -> SessionRow:
     """The index row of a session. `record` is None when the session has not ended."""
     steps = latest_attempts(journal.finished_steps(lines))
-    plan, runs = head.plan.plan, _summarise_runs(head, steps, lines)
+    plan, runs = head.plan.plan, tuple(_summarise_runs(head, steps, lines))
     decisions = outputs_of(steps, DecisionOutput)
-    is_right, reusable_results, torch_version = (
-        dict[str, bool](),
-        dict[str, bool](),
-        head.machine.torch,
-    )
+    is_right, reusable_results = dict[str, bool](), dict[str, bool]()
+    torch_version = head.machine.torch
     for step in steps:
         if step.action == "environment.torch":
             torch_version = step.output.get("version") or torch_version
@@ -444,9 +402,9 @@ def session_row(
             is_right |= dict.fromkeys(step.output.get(verdict, ()), verdict == "right")
     for output in outputs_of(steps, Output):
         if output.rests_on and not output.taken_from:  # Made here, and reusable by later sessions.
-            reusable_results[output.rests_on] = output.ok and reusable_results.get(
-                output.rests_on, True
-            )
+            earlier = reusable_results.get(output.rests_on, True)
+            reusable_results[output.rests_on] = output.ok and earlier
+    ended = [line.event for line in lines if isinstance(line.event, Finished)]
     return SessionRow(
         **{name: getattr(head, name) for name in HEAD_FIELDS},
         plan=plan.name,
@@ -470,14 +428,9 @@ def session_row(
         otherwise=plan.otherwise or "",
         lasting=reusable_results,
         complete=set(plan.patterns) <= {run.pattern for run in runs if run.whole},
-        steps=tuple(
-            StepRun(pattern=s.pattern, step=s.step, status=s.status, seconds=s.seconds)
-            for s in steps
-        ),
+        steps=tuple(StepRun.model_validate(step, from_attributes=True) for step in steps),
         hosts=hosts_of(steps),
-        failures=collect_failures(
-            head, [line.event for line in lines if isinstance(line.event, Finished)]
-        ),
+        failures=collect_failures(head, ended),
         **{"status": None, **(_fields_of_record(record) if record else {})},
     )
 
@@ -485,16 +438,13 @@ def session_row(
 def _recorded_row(session: RecordedSession) -> SessionRow:
     """The index row of a session from before `loop`. Predictions and the return leave it out."""
     gpu, row, seconds = session.gpu.get("name"), session.row, session.row.minutes * 60
-    costs: dict[Resource, float | None] = {
-        "gpu": row.gpu_usd,
-        "ai": row.ai_usd,
-        "engineer": row.engineer_usd,
-    }
+    costs: dict[Resource, float | None] = {"gpu": row.gpu_usd, "ai": row.ai_usd}
+    costs["engineer"] = row.engineer_usd
+    known = {name: usd for name, usd in costs.items() if usd is not None}
     fields = {"rate": "history", "seconds": seconds, "basis": "stated"}
-    charges = [
-        Charge(resource=name, usd=usd, **fields) for name, usd in costs.items() if usd is not None
-    ]
-    missing = [name for name, usd in costs.items() if usd is None]
+    charges = [Charge(resource=name, usd=usd, **fields) for name, usd in known.items()]
+    reason = "its report states none"
+    missing = [Unmeasured(resource=name, reason=reason) for name in costs if name not in known]
     return SessionRow(
         id=session.id,
         started=None,
@@ -508,9 +458,7 @@ def _recorded_row(session: RecordedSession) -> SessionRow:
         environment=Environment(processor="", gpu=str(gpu) if gpu else None),
         charges=tuple(charges),
         usd=sum(charge.usd for charge in charges),
-        unmeasured=tuple(
-            Unmeasured(resource=name, reason="its report states none") for name in missing
-        ),
+        unmeasured=tuple(missing),
         incorrect=("the kernel",) if row.correct is False else (),  # Its variants have no names.
         recorded=True,
     )
@@ -526,9 +474,7 @@ def find_blamed_commits(steps: Sequence[Finished]) -> Iterator[tuple[str, tuple[
 def _fields_of_record(record: SessionRecord) -> dict[str, object]:
     """The row's fields that exist only after the session has ended."""
     ratios: dict[str, list[float]] = {}  # Variant to its ratios to the baseline.
-    speeds: dict[
-        str, dict[str, float]
-    ] = {}  # Variant to workload to such a ratio that is conclusive.
+    speeds = dict[str, dict[str, float]]()  # Variant to workload to a conclusive ratio to it.
     for verdict in record.verdicts:
         if verdict.ratio is not None and verdict.against == "baseline":
             ratios.setdefault(verdict.variant, []).append(verdict.ratio)
@@ -537,14 +483,13 @@ def _fields_of_record(record: SessionRecord) -> dict[str, object]:
     against_known_good = [verdict for verdict in record.verdicts if verdict.against == "known_good"]
     # A comparison with the known good says nothing on how a variant compares with the library.
     others = [verdict for verdict in record.verdicts if verdict.against != "known_good"]
+    missed = record.objective.missed if record.objective else ()
     record_fields = ("status", "reason", "grade", "seconds", "own_seconds")
     bill_fields = ("charges", "savings", "usd", "unmeasured", "notes")
     return {
         **{name: getattr(record, name) for name in record_fields},
         **{name: getattr(record.bill, name) for name in bill_fields},
-        "missed": "; ".join(miss.words for miss in record.objective.missed)
-        if record.objective
-        else "",
+        "missed": "; ".join(miss.words for miss in missed),
         "speeds": speeds,
         "ratios": {variant: geometric_mean(values) for variant, values in ratios.items()},
         "inconclusive": variants_with("inconclusive", others),
@@ -560,33 +505,27 @@ def variants_with(word: str, verdicts: Iterable[Verdict]) -> tuple[str, ...]:
 
 def _summarise_runs(
     head: SessionHead, steps: Sequence[Finished], lines: Sequence[Line]
-) -> tuple[PatternRun, ...]:
+) -> Iterator[PatternRun]:
     """One summary per run of a pattern, which can run twice. `steps`: the last attempt of each."""
     start_times: dict[tuple[int, str], datetime.datetime] = {}
     for line in lines:
-        if isinstance(line.event, Started):
+        if line.event.event == "started":
             start_times.setdefault((line.event.run, line.event.pattern), line.at)
     by_run: dict[tuple[int, str], list[Finished]] = {}
     for step in steps:
         by_run.setdefault((step.run, step.pattern), []).append(step)
-    step_counts = {
-        pattern.pattern.name: len(pattern.pattern.steps) for pattern in head.plan.patterns
-    }
-    runs = []
+    step_counts = {each.pattern.name: len(each.pattern.steps) for each in head.plan.patterns}
     for (run, name), run_steps in by_run.items():
         statuses = {step.status for step in run_steps}
         builds = [build for step in run_steps for build in step.output.get("builds") or ()]
-        runs.append(
-            PatternRun(
-                pattern=name,
-                status=next((status for status in WORST_FIRST if status in statuses), "skipped"),
-                seconds=sum(step.seconds for step in run_steps),
-                started=start_times.get((run, name), head.started),
-                whole=len(run_steps) == step_counts.get(name) and not was_cut_short(run_steps),
-                built=any(isinstance(build, dict) and not build.get("cached") for build in builds),
-            )
+        yield PatternRun(
+            pattern=name,
+            status=next((status for status in WORST_FIRST if status in statuses), "skipped"),
+            seconds=sum(step.seconds for step in run_steps),
+            started=start_times.get((run, name), head.started),
+            whole=len(run_steps) == step_counts.get(name) and not was_cut_short(run_steps),
+            built=any(isinstance(build, dict) and not build.get("cached") for build in builds),
         )
-    return tuple(runs)
 
 
 def was_cut_short(steps: Sequence[Finished]) -> bool:
@@ -607,46 +546,40 @@ def judgements(head: SessionHead, steps: Sequence[Finished]) -> Iterator[Judgeme
     builds = [build for step in build_steps for build in step.output.get("builds", ())]
     last_build_id = {build["variant"]: build["build_id"] for build in builds}
     copied_builds = {build["build_id"] for build in builds if not build.get("compiled", True)}
-    session_threads = (
-        0 if head.device == "cuda" else head.threads
-    )  # 0: threads do not matter on a GPU.
+    session_threads = 0 if head.device == "cuda" else head.threads  # They do not matter on a GPU.
     passed_by_check: dict[Judgement, dict[str, bool]] = {}
 
-    def add(
-        check: str, variant: str, build: str | None = None, *, passed: bool, **conditions: Any
-    ) -> None:
-        """Add a check of a variant. `build`: its id; None: the last one that the session built."""
-        build_id = last_build_id.get(variant, "") if build is None else build
-        build_id = (
-            "" if build_id in copied_builds else build_id
-        )  # Its files identify a Python variant.
-        fields = {"threads": session_threads, "seed": head.seed, "emulated": False, **conditions}
-        checks = passed_by_check.setdefault(
-            Judgement(variant=variant, build=build_id, **fields), {}
-        )
+    def add(check: str, variant: str, *, passed: bool, **conditions: Any) -> None:
+        """Add a check of a variant. `conditions`: fields of `Judgement` unlike the session's."""
+        fields: dict[str, Any] = {"build": last_build_id.get(variant, ""), "seed": head.seed}
+        fields |= {"threads": session_threads, "emulated": False, **conditions}
+        if fields["build"] in copied_builds:  # Its files identify a Python variant.
+            fields["build"] = ""
+        checks = passed_by_check.setdefault(Judgement(variant=variant, **fields), {})
         checks[check] = passed and checks.get(check, True)
 
     for step in steps:
-        output = read_output(step, VerifyOutput)
-        if output is None or (output.control is not None and not output.control.is_right):
-            continue  # The library failed the same checks, so they prove nothing.
-        for checks in output.variants:
-            is_judged = checks.variant in output.right or checks.first_failure is not None
-            emulated = checks.emulated or step.action == "kernel.emulate"
-            for check in checks.checks if is_judged else ():
-                threads = session_threads and (check.threads or session_threads)
-                layout = "" if check.inputs == "contiguous" else f", {check.inputs}"
-                conditions = {"threads": threads, "seed": output.seed, "emulated": emulated}
-                name = f"{check.workload.name}{layout}"
-                add(name, checks.variant, checks.build_id or "", passed=check.passed, **conditions)
+        for output in outputs_of([step], VerifyOutput):
+            if output.control is not None and not output.control.is_right:
+                continue  # The library failed the same checks, so they prove nothing.
+            for checks in output.variants:
+                is_judged = checks.variant in output.right or checks.first_failure is not None
+                emulated = checks.emulated or step.action == "kernel.emulate"
+                build_id = checks.build_id or ""
+                for check in checks.checks if is_judged else ():
+                    threads = session_threads and (check.threads or session_threads)
+                    layout = "" if check.inputs == "contiguous" else f", {check.inputs}"
+                    conditions = {"seed": output.seed, "threads": threads, "emulated": emulated}
+                    name = f"{check.workload.name}{layout}"
+                    add(name, checks.variant, passed=check.passed, build=build_id, **conditions)
     for step in steps:
         for fields in step.output.get("checks", ()) if step.action == "kernel.properties" else ():
             tested = PropertyCheck.model_validate(fields, extra="ignore")
             if tested.status != "inapplicable":
                 name = f"{tested.workload}, property {tested.property}"
                 add(name, tested.variant, passed=tested.status == "holds")
-        timing_output = read_output(step, Output) if step.action in TIMING_ACTIONS else None
-        for verdict in timing_output.verdicts if timing_output else ():
+        timings = outputs_of([step], Output) if step.action in TIMING_ACTIONS else []
+        for verdict in timings[0].verdicts if timings else ():
             if verdict.verdict != "invalid":
                 name = f"{verdict.workload}, timed against {verdict.against}"
                 add(name, verdict.variant, passed=verdict.verdict != "incorrect")
