@@ -27,10 +27,9 @@ from loop.model.money import AiUse, ModelUse
 from loop.report import format as say
 from loop.store.sessions import SessionFolder
 
-LOGIN_PATTERN = (
+LOGIN_PATTERN = (  # In the output of a program that has to be logged in.
     r"not logged in|please (run )?.{0,20}log ?in|/login|invalid api key|\b401\b|unauthorized"
 )
-"""Regular expression for the last output of a failed program that has to be logged in."""
 SHELL_WORDS = ("exec", "cd", "if", "for", "while")  # A command may begin with one of these.
 
 
@@ -38,18 +37,14 @@ SHELL_WORDS = ("exec", "cd", "if", "for", "while")  # A command may begin with o
 class Preset:
     """How to call a program, and how to read its output."""
 
-    command: str
-    """Shell command; gets the brief on standard input. See `fill_placeholders` for its braces."""
-    budget_arguments: str = ""
-    """Arguments that limit its cost to `{usd}`, of a program that prints its cost."""
-    variables: tuple[str, ...] = ()
-    """Environment variables to pass on, besides those of every child process."""
+    command: str  # Shell command with braces (`fill_placeholders`); reads the brief as input.
+    budget_arguments: str = ""  # Limit its cost to `{usd}`, if it prints its cost.
+    variables: tuple[str, ...] = ()  # Environment variables besides those of every child.
     config_files: tuple[str, ...] = ()  # Its configuration files, relative to the home folder.
 
 
-PLACEHOLDERS = ("brief", "json", "workdir", "answer", "usd")
-"""Names that a command may use in braces."""
-PRESETS: dict[str, Preset] = {
+PLACEHOLDERS = ("brief", "json", "workdir", "answer", "usd")  # Names that braces may hold.
+PRESETS: dict[str, Preset] = {  # By the name that `--proposer` accepts.
     "claude": Preset(
         command="claude -p --output-format stream-json --verbose --permission-mode acceptEdits"
         " --allowedTools Bash Edit Write Read Glob Grep",
@@ -67,7 +62,6 @@ PRESETS: dict[str, Preset] = {
         config_files=(".codex",),
     ),
 }
-"""Known programs by the name that `--proposer` accepts."""
 
 
 def find_preset(proposer: str) -> Preset:
@@ -148,8 +142,7 @@ def proposer_path() -> list[str]:
 
 ANSWER_FILE = "loop-answer.json"
 """A file that a proposer may write at the top of its worktree: `{"idea": "...", "done": true}`."""
-CACHE_FOLDER = ".git/loop-cache"
-"""Build cache of a candidate's checks, in its worktree. The gate never uses it."""
+CACHE_FOLDER = ".git/loop-cache"  # For a candidate's checks; the gate never uses it.
 LAST_CHARACTERS = 4000  # Most characters at the end of a failed program's output that are searched.
 END_LIMIT_S = 3.0  # Seconds between SIGTERM and SIGKILL.
 LONGEST_ANSWER = 1 << 16  # Most characters of an answer file that are read.
@@ -162,22 +155,19 @@ class ProposerTask:
     """One run of a campaign's proposer, with its limits."""
 
     number: int  # Number of the candidate.
-    campaign: Campaign
-    """Names the proposer, its longest silence and more environment variables to pass on."""
+    campaign: Campaign  # Names proposer, longest silence, more variables to pass.
     brief_page: Path  # The brief in Markdown; the same as JSON next to it.
     root: Path  # The candidate's worktree.
     folder: Path  # The target's folder in it, for the proposer's edits.
     locks: Path  # Folder of the device's locks, which all candidates share.
     output: Path  # The file for all that it prints.
     limit_s: float
-    usd: float | None = None
-    """Its share of the campaign's dollars, for a program that takes a limit."""
+    usd: float | None = None  # Its share of the campaign's dollars, if it takes a limit.
 
 
 def run_proposer(task: ProposerTask) -> Waiting[Proposal]:
-    """Run the proposer to its end, and end its process group. Returns its proposal without an edit:
-    `ended` is `edited` if the program ended normally. Closing the generator ends the proposer and
-    all its child processes."""
+    """Run the proposer to its end; its proposal without an edit (`ended` is `edited` if the program
+    ended normally). Closing the generator ends the proposer and all its child processes."""
     preset = find_preset(task.campaign.proposer)
     value_by_name = {
         "brief": str(task.brief_page),
@@ -265,11 +255,10 @@ def kill_new_orphans() -> Iterator[None]:
                     os.waitpid(pid, 0)
 
 
-TOKEN_KEYS = (
+TOKEN_KEYS = (  # Kinds of tokens in a report of use; each token counts in one kind.
     *("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens"),
     *("inputTokens", "outputTokens", "cacheReadInputTokens", "cacheCreationInputTokens"),
 )
-"""Kinds of tokens in a report of use; each token counts in one kind."""
 
 
 def read_ai_use(printed: str) -> AiUse | None:

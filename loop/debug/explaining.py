@@ -47,8 +47,7 @@ HANG_S = 5.0  # Seconds after which a probe counts as hung; small workloads take
 MOST_PROBES = 200  # Most workloads that one search tries.
 MIN_ERRORS = 8  # Fewest wrong elements that show a pattern.
 NOTHING_WRONG = "no variant failed a check: no cause to look for"
-Fails = Callable[[Case], Waiting[bool]]
-"""Tries a case, and returns whether the variant fails on it."""
+Fails = Callable[[Case], Waiting[bool]]  # Tries a case: whether the variant fails.
 
 
 def failure_kind(check: Check) -> str:
@@ -159,9 +158,8 @@ class FailureProber:
         return check
 
     def find_wrong_calls(self, check: Check, threads: int | None) -> Waiting[WhichCalls]:
-        """Repeat a check in a new process: which of its calls are wrong. `all` if they give no
-        output, or outputs that are wrong together. `threads`: as for `begin_process`. Raises
-        BudgetSpent, also if a call hangs."""
+        """Repeat a check in a new process (`threads`: see `begin_process`): which calls are wrong.
+        `all`: no output, or wrong together. Raises BudgetSpent, also if a call hangs."""
         if self.is_spent:
             raise BudgetSpent
         self.begin_process(threads)
@@ -261,9 +259,8 @@ def shrink(case: Case, signature: Signature, fails: Fails) -> Waiting[Case]:
 
 
 def _lower(case: Case, names: Iterable[str], fails: Fails) -> Waiting[Case]:
-    """Lower dimensions to one common size, as far as the case still fails; returns the smallest
-    that failed, or `case`. Doubles the size from 1, because small sizes are quick. Then bisection
-    finds a failing size whose predecessor does not fail."""
+    """Lower dimensions to one common size, as far as the case still fails: doubled from 1, as small
+    sizes are quick, then bisected. Returns the smallest case that failed, or `case`."""
     low, high, size = 0, max(int(case[name]) for name in names), 1
     while high - low > 1:
         smaller = {**case, **dict.fromkeys(names, size)}
@@ -297,9 +294,8 @@ def components(context: Context, arguments: NoArguments) -> RunningAction[DebugO
 def check_components(
     context: Context, side: Side
 ) -> Waiting[tuple[list[ComponentChecks], list[str]]]:
-    """The checks of a variant's components, and sentences on those that could not be verified. A
-    component with flags is a build of its own. One without a signature of its own computes the
-    whole result: it is left out after another one failed."""
+    """The checks of a variant's components, and why others were not verified. One with flags is a
+    build of its own. One without a signature computes all: it is left out after another failed."""
     bench, checked, dtype = context.bench, list[ComponentChecks](), usual_dtype(context.bench, side)
     named = bench.target.components.items()
     components = {name: part for name, part in named if side.name in part.variants}
@@ -329,29 +325,23 @@ def check_components(
 
 
 REPEATS = 4  # Fresh processes that repeat the calls on all threads, to show a data race.
-MAX_ELEMENTS = 1 << 20
-"""Most elements of an output compared with known faults; each fault costs a float64 reference."""
+MAX_ELEMENTS = 1 << 20  # Most in an output to compare: each fault costs a float64 reference.
 ENOUGH_ERRORS = 64  # Wrong elements that are enough to identify a known fault.
-MAX_COMPARED = 2
-"""Workloads that a known fault has to explain, because one alone may fit by chance."""
-MAX_NAMED = 3
-"""Most known faults that a message names. If more explain only wrong elements, it names none."""
+MAX_COMPARED = 2  # Workloads that a known fault has to explain: one alone may fit by chance.
+MAX_NAMED = 3  # Most known faults in a message; if more explain only wrong elements: none.
 MIN_OPERATIONS = 1 << 18  # Operations that a fresh workload may have in any case.
-ZEROS_FAULT = "nothing were computed (zeros)"
-"""Name of the fault that explains an all-zero output best, before a zeroed input."""
-TEXT_BY_GATE_CAUSE = {
+ZEROS_FAULT = "nothing were computed (zeros)"  # Goes before a zeroed input.
+TEXT_BY_GATE_CAUSE = {  # By the gate's cause. Except for NaN, no known faults are tried then.
     "outside": "it reads or writes outside of its tensors",
     "not written": "some of its output is never written, or added to what stands there",
     "one output": "its output does not follow its input's values",
     "NaN": "some of its output is never written, or overflows on the way (NaN)",
 }
-"""Cause found by the gate to its explanation. Except for NaN, no known faults are tried then."""
-TEXT_BY_CALL_CAUSE = {
+TEXT_BY_CALL_CAUSE = {  # By verification's cause, which ends the search.
     "changed input": "it writes to its input",
     "first call": "wrong in the first call of a process, right in later ones",
     "later calls": "it keeps values between calls: right in the first call, wrong in later ones",
 }
-"""Cause found by verification that explains the failure; `loop` searches no further."""
 RACE = "a data race, or it depends on the number of threads: wrong with {} threads, right with 1"
 AT_TIMES_ON_THREADS = "it fails at times with {} threads, not in fresh processes: maybe a data race"
 AT_TIMES_AFTER_CALLS = "it fails at times, or only after other calls, but not in fresh processes"
@@ -435,9 +425,8 @@ def _find_call_cause(prober: FailureProber, known_cause: str) -> Waiting[str]:
 
 def _match_known_faults(prober: FailureProber) -> Waiting[tuple[str, ...]]:
     """Known faults, in words, that each explain the wrong outputs of all compared workloads; empty
-    if none does, or without time. Faults that explain every element are preferred to those that
-    explain the wrong ones only, which count if they are at most `MAX_NAMED`. If an output of zeros
-    explains it, other faults that give zeros do not."""
+    if none does, or without time. Faults that explain every element are preferred to those for
+    wrong ones only, which count up to `MAX_NAMED`. Zeros exclude other faults that give zeros."""
     by_size = sorted(prober.failures, key=lambda check: (check.wrong < ENOUGH_ERRORS, check.total))
     contiguous = [each for each in (prober.clearest_check, *by_size) if each.inputs == "contiguous"]
     usable = [check for check in contiguous if check.wrong and check.total <= MAX_ELEMENTS]
@@ -464,10 +453,10 @@ def _match_known_faults(prober: FailureProber) -> Waiting[tuple[str, ...]]:
 
 
 def _find_rule(prober: FailureProber) -> Waiting[tuple[str, int]]:
-    """The rule that predicted enough fresh workloads, and how many; ("", 0) without one. A workload
-    that passes is tried again with other values, because it may be right by chance. The search
-    starts from the session's checks. Sizes: up to twice the largest tried one. Work: up to four
-    times that of the smallest failing check, or `MIN_OPERATIONS` if this is more."""
+    """The rule that predicted enough fresh workloads, and how many; or ("", 0). What passes is
+    tried again with other values: it may be right by chance. Starts from the session's checks.
+    Sizes: up to twice the largest; work: four times that of the smallest failure, or
+    `MIN_OPERATIONS`."""
     target, side, is_quick = prober.bench.target, prober.side, not prober.side.emulated
     most_work = max(4 * count_operations(target, prober.start_check.workload), MIN_OPERATIONS)
     fails_by_case: dict[tuple[tuple[str, Scalar], ...], bool] = {}

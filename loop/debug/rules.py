@@ -13,25 +13,21 @@ from math import prod
 
 from loop.model.target import Scalar
 
-Case = Mapping[str, Scalar]
-"""Features of a call: sizes, attributes, `dtype`, `values`, `inputs` (layout)."""
+Case = Mapping[str, Scalar]  # Sizes, attributes, `dtype`, `values`, `inputs` (layout).
 BLOCK_SIZES = (*range(2, 17), 20, 24, 32, 48, 64, 96, 100, 128, 192, 256, 512, 1024)
 """Block sizes of the rules on multiples, as in `W % 8 != 0`."""
 MAX_RULES = 40  # Most rules that are compared; the simplest are kept.
-MIN_DOUBT = 0.02
-"""Smallest share of likelihood on both sides of a case that makes the case worth a try."""
-SIZES = (
+MIN_DOUBT = 0.02  # Smallest share of likelihood on both sides of a case worth a try.
+SIZES = (  # Sizes at which kernels often fail; random sizes are added.
     *(1, 2, 3, 4, 5, 7, 8, 9, 12, 15, 16, 17, 24, 31, 32, 33, 48, 63, 64, 65),
     *(100, 128, 129, 256, 257, 384, 512, 640),
 )
-"""Sizes at which kernels often fail; random sizes are added."""
 DRAWN_CASES = 6  # Random cases drawn around each tried case.
 ENOUGH_PREDICTIONS, MIN_PREDICTIONS = 12, 6
 """Fresh cases in a row that a rule has to predict; the fewest if the budget ends the search."""
 COMPARISONS = {("!=", "=="): operator.ne, (">", "<="): operator.gt, ("<", ">="): operator.lt}
 """Sign of a comparison of two sizes, and its opposite, to the function."""
-JOINING_COST = 2.0
-"""Cost of joining two rules by `and`, besides their own; `or` costs a little more."""
+JOINING_COST = 2.0  # Of two rules by `and`, besides their own; `or` costs a little more.
 MAX_COST = 9.0  # Highest cost of a reported rule, because a more complex rule may fit by chance.
 
 
@@ -43,8 +39,7 @@ class Rule:
     opposite: str  # The negated condition, in words.
     cost: float  # Complexity in bits: the prior probability of the rule is 2 ** -cost.
     holds: Callable[..., bool]  # Takes a case.
-    limits: tuple[tuple[str, int], ...] = ()
-    """Thresholds: name of a size and its limit; cases near them are tried."""
+    limits: tuple[tuple[str, int], ...] = ()  # Names and limits of sizes to try near.
 
     @property
     def negated(self) -> "Rule":
@@ -185,9 +180,8 @@ class RuleSearch:
         return sorted(rule_by_text.values(), key=lambda rule: rule.cost)[:MAX_RULES]
 
     def _conditions(self) -> Iterator[Rule]:
-        """Rules of one condition: on a size that differs between cases (multiples, remainders,
-        powers of two, equality, thresholds), on two sizes, and on attributes, type, values and
-        layout. Simple ones cost less."""
+        """Rules of one condition, simple ones cheaper: on a size that differs (multiple, remainder,
+        power of two, equality, threshold), two sizes, attributes, type, values, layout."""
         cases = [*self.failing, *self.passing]
         values = {name: list(dict.fromkeys(case[name] for case in cases)) for name in cases[0]}
         differing = [name for name in values if len(values[name]) > 1]

@@ -24,17 +24,15 @@ class SessionUse:
     gpu: str | None = None  # Name of the GPU by its driver; None if unknown.
     ai: AiUse | None = None
     ai_reason: str = NO_AI_COST  # Why `ai` is None.
-    hosts: Sequence[HostUse] = ()
-    """Use of other machines that ran the session's jobs and have a price of their own."""
+    hosts: Sequence[HostUse] = ()  # Machines with a price that ran jobs.
 
 
 def make_bill(
     use: SessionUse, card: RateCard, finished: Sequence[Finished] = (), *, today: date | None = None
 ) -> Bill:
     """Cost and savings of a session: a charge for each resource by the rate card, or why it has no
-    figure. Of AI what agents reported or the user stated counts; only if there is neither, the
-    card's hourly rate. `finished`: steps whose cached builds count. `today`: for a note on a GPU's
-    price that is too old, or dated in the future; None: no notes."""
+    figure. AI: as agents reported or the user stated, else by the card's hourly rate. `finished`:
+    steps whose cached builds count. `today`: for notes on a GPU's price."""
     charges, unmeasured, notes = list[Charge](), list[Unmeasured](), list[str]()
     rates, ai_rate = charged_rates(card, use.device, use.gpu), card.find_rate(card.ai)
     used_rates = [(rate, max(use.seconds, rate.minimum_s)) for rate in rates]

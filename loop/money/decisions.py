@@ -25,8 +25,7 @@ Waiting = Literal["nobody", "agent", "engineer"]
 Dollars = Annotated[float, Field(ge=0, lt=1e9, allow_inf_nan=False)]
 Hours = Annotated[float, Field(ge=0, lt=1e6, allow_inf_nan=False)]
 ENVIRONMENT_PATTERN = "environment-validation"
-JUDGING_STEPS = ("verify", "measure")
-"""Ids of the steps that a first good measurement needs, in any pattern."""
+JUDGING_STEPS = ("verify", "measure")  # Steps of a first good measurement, in any pattern.
 MOST_RESTARTS = 10  # Latest restarts that count; older ones say little about today's machine.
 
 

@@ -34,13 +34,11 @@ from loop.report.templates import markdown_environment
 from loop.repository.worktree import Worktree, copy_worktree, make_from_checkout
 from loop.steps.context import Context, Result, RunningAction
 
-MOST_ENDINGS, LONGEST_ENDING = 6, 300
-"""Most candidates that could not be judged in a brief, and most characters of each."""
-KEEPING_RULE = (
+MOST_ENDINGS, LONGEST_ENDING = 6, 300  # Unjudged candidates in a brief; characters of each.
+KEEPING_RULE = (  # The rule by which a change is kept.
     "right on every check, found clean by the sanitizer where there is a GPU, slower than the "
     "incumbent on no workload, faster on one at least, and {:.3g}x its speed in the mean"
 )
-"""The rule by which a change is kept."""
 MOST_TRIED = 12  # Most rejected ideas in a brief, of this session and of earlier ones each.
 TRIED_HEADS = (">Change", "Variant", "Outcome", ">Speed", "Why", "Patch")
 LOST_HEADS = ("Session", "Files", ">Speed", "Why it was taken back", "Patch")
@@ -356,8 +354,7 @@ class CampaignSpent:
     seconds: float = 0.0  # Wall time of the session.
     usd: float = 0.0  # Known dollars: AI and machine.
     tokens: int = 0  # Known tokens.
-    best_speedup: float = 1.0
-    """Speedup by the kept changes of one variant, or by one search: the largest."""
+    best_speedup: float = 1.0  # The largest: of a variant's kept changes, or of one search.
     is_proposer_done: bool = False  # Whether the proposer said that it has no more ideas.
 
     def remaining_s(self, campaign: Campaign, usd_per_hour: float = 0.0) -> float:

@@ -50,10 +50,8 @@ from loop.timing.readiness import ReadyVariants, hold_device
 from loop.workers.bench import fit_workloads
 
 CHECK_NOTE_FILE = "loop-check.json"  # In `.git` of a candidate's worktree: see `CheckNote`.
-LEAST_WORKLOADS, VERIFY_S = 6, 3.0
-"""Workloads that a check verifies regardless of time, and seconds for the others."""
-CHECK_ROUNDS, CHECK_S = 5, 1.5
-"""Rounds of a check, each in new processes, and most seconds of timing."""
+LEAST_WORKLOADS, VERIFY_S = 6, 3.0  # Workloads verified in any case; seconds for others.
+CHECK_ROUNDS, CHECK_S = 5, 1.5  # Rounds, each in new processes; most seconds of timing.
 
 
 class CheckNote(Model):
@@ -269,10 +267,9 @@ def compare_in_jobs(
 def decide_on_change(
     failed_message: str | None, verdicts: Sequence[Verdict], least_gain: float
 ) -> tuple[Outcome, str, float | None]:
-    """Whether to keep a change, the reason, and its gain (geometric mean over workloads; None if
-    not timed). It has to be right, nowhere slower, somewhere faster beyond noise, and faster by
-    `least_gain` (0.02 is 2 %) in the mean. `failed_message`: of the gate's step that it failed.
-    `verdicts`: against the incumbent."""
+    """Whether to keep a change, why, and its gain (geometric mean over workloads; None: not timed).
+    It has to be right, nowhere slower, somewhere faster beyond noise, in the mean by `least_gain`
+    (0.02 is 2 %). `failed_message`: of a failed step. `verdicts`: against the incumbent."""
     speeds = [v for v in verdicts if isinstance(v, SpeedVerdict) and v.against == "known_good"]
     gain = geometric_mean([speed.ratio for speed in speeds]) if speeds else None
     untimed = next((verdict for verdict in verdicts if not isinstance(verdict, SpeedVerdict)), None)
@@ -303,10 +300,9 @@ def decide_on_change(
 def compare_beforehand(
     context: Context, tree: Worktree, proposals: Sequence[Proposal], least_gain: float
 ) -> Waiting[tuple[list[Proposal], set[int], tuple[JobRun, ...]]]:
-    """Compare all proposals with the incumbent in parallel jobs. Returns the proposals in the order
-    to judge them, the numbers of those that show no gain, and the jobs. Those without a gain come
-    first, because the gate's other steps cannot save them; then those with most gain; last those
-    that no job could compare."""
+    """Compare all proposals with the incumbent in parallel jobs. Returns proposals in the order to
+    judge them, numbers of those without a gain, and the jobs. Those without come first, as other
+    steps cannot save them; then those with most gain; last those not compared."""
     step = context.task.first_step("change.compare")
     if step is None or not context.task.campaign.executor:
         return list(proposals), set(), ()

@@ -126,10 +126,9 @@ def take_edit(
     brief: Brief, tree: Worktree, candidate_tree: Worktree, patch: Path
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Write what a candidate changed of the incumbent in `tree` to `patch`; `tree` stays as it is.
-    Returns the changed files and the refused ones: those that may not change, and those that became
-    a link, a folder or too large. `candidate_tree` gets these back, so that it compiles what the
-    patch holds. New files count in the folders of the brief's files, and at the target's top:
-    `torch.py` there would hide a package."""
+    Returns changed files and refused ones: not allowed, or now a link, a folder or too large.
+    `candidate_tree` gets these back, so that it compiles what the patch holds. New files count in
+    the brief's folders, and at the target's top: `torch.py` there would hide a package."""
     changed, refused = list[str](), list[str]()
     existing, suffixes = tree.committed_files(), {Path(file).suffix for file in brief.files}
     names = set(existing) if candidate_tree.target.is_dir() else set()
@@ -187,9 +186,8 @@ def _write_file(tree: Worktree, name: str, content: bytes | None) -> None:
 
 
 def apply_proposal(tree: Worktree, proposal: Proposal, judged_digests: set[str]) -> Proposal:
-    """Apply a candidate's edit to the session's worktree. Returns the proposal; its `ended` says
-    `repeated` if it changes nothing new (`judged_digests`: hashes of judged edits), or `conflict`
-    with a change kept meanwhile."""
+    """Apply a candidate's edit to the session's worktree. Its returned `ended` is `repeated` if it
+    changes nothing new (`judged_digests`: of judged edits), or `conflict` with a kept change."""
     try:
         tree.apply(Path(proposal.patch))
     except LoopError:
@@ -317,9 +315,8 @@ def change_at_hand(context: Context) -> ChangeAtHand:
 
 @contextmanager
 def edited_context(context: Context) -> Iterator[Context]:
-    """The session's context with the edited target in place of the original. Its variants are those
-    that the edit changes; their known-good build is the incumbent. A tuned change is timed on the
-    workloads of its tuning."""
+    """The session's context with the edited target, the variants that the edit changes, and the
+    incumbent as known-good build. A tuned change is timed on the workloads of its tuning."""
     change, bench, plan = change_at_hand(context), context.bench, context.task.plan
     folder = change.tree.target
     target = read_file(folder / MANIFEST, Target).value

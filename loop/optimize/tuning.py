@@ -59,8 +59,7 @@ class PointSearch:
     tuning: Tuning
     device: str
     incumbent: Values  # The values in use now.
-    trials: dict[str, TriedPoint] = field(default_factory=dict)
-    """Label to the outcome of each point so far."""
+    trials: dict[str, TriedPoint] = field(default_factory=dict)  # Label to the outcome so far.
     sides: dict[str, Side] = field(default_factory=dict)
     """Label to the built side of the incumbent, and of each point that may still win."""
     workloads: tuple[Workload, ...] = ()  # Those that points are verified and timed on.

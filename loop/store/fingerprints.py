@@ -17,37 +17,32 @@ MAX_READ = 200_000  # Characters examined at each end of a text. Errors stand ne
 MAX_LINE = 600  # Characters examined of one line.
 MAX_FINGERPRINT = 160  # Maximum length of a fingerprint in characters.
 
-ERROR_WORDS = re.compile(
+ERROR_WORDS = re.compile(  # They mark the line that names the error.
     "(?i)undefined symbol|undefined reference|multiple definition|cannot find -l|error ?:|fatal:"
     "|fatal ?  :|cuda ?_?error|no kernel image|driver version|needs driver|out of memory|bad_alloc"
     "|memoryerror|killed after|timed out|crashed with|segmentation fault|no such file|not found"
     "|permission denied|no space left|assertion|cannot open shared object"
 )
-"""Words that mark the line that names the error."""
-ACCOMPANYING_WORDS = re.compile(
+ACCOMPANYING_WORDS = re.compile(  # Such a line only accompanies the real error line.
     "(?i): in function|collect2: error|compilation terminated|warning:|note:|errors? generated"
     "|error\\(s\\) generated|errors? detected in the"
 )
-"""Lines that contain such words but only accompany the real error line."""
 EXCEPTION = re.compile(r"[A-Za-z_][\w.]{0,100}(?:Error|Exception|Interrupt|Warning)(?::|$)")
 """The last line of a Python traceback."""
 
-OUT_OF_MEMORY = re.compile(
+OUT_OF_MEMORY = re.compile(  # As programs, libraries and drivers say it.
     "(?i)out[ _]of[ _]memory|cudaerrormemoryallocation|bad_alloc|memoryerror|cannot allocate"
 )
-"""Out-of-memory messages of programs, libraries and drivers."""
 SOURCE_POSITION = re.compile(r"[^\s:()]+(?:\(\d+\)|(?::\d+){1,2}|:\(\.[^)\s]*\)):\s+")
 """Source positions: `file:12:3: `, `file(12): `, `file.o:(.text+0xa): `."""
-ERROR_START = re.compile(
+ERROR_START = re.compile(  # The text before names only the program and the file.
     "undefined symbol: |undefined reference to |multiple definition of |cannot find -l|fatal: "
 )
-"""Where the error text begins. The text before names only the program and the file."""
 TEMPORARY_NAME = r"\b(?:tmp(?:xft)?_?[A-Za-z0-9_-]{6,}|cc[A-Za-z0-9]{6}(?=\.))(?:\.\w+)*"
-STABLE_FILE = re.compile(
+STABLE_FILE = re.compile(  # A fingerprint keeps the names of these, without the folder.
     r".*\.(?:h|hpp|hh|cuh|so|a|inc)|sh|bash|ld|nvcc|g\+\+|gcc|clang(\+\+)?|ptxas|cc1plus|cicc"
     "|nvlink|git"
 )
-"""Headers, libraries and programs. A fingerprint keeps their file names and drops the folder."""
 MAX_MESSAGE = 400  # Characters of a message stored in the index.
 
 
@@ -70,6 +65,7 @@ def _mask_number(match: re.Match[str]) -> str:
     return "N" if match[0][-1].isdigit() else f"N{match[0][-1]}"
 
 
+# Parts that differ from run to run, with replacements. Addresses go before numbers.
 REPLACEMENTS: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     (r"(?i)(?<![\w.])(?:catastrophic |fatal |internal compiler )?error *(?:#\d+(?:-D)?)? *: *", ""),
     (r"[;,?]? *did you mean .*", ""),
@@ -83,7 +79,6 @@ REPLACEMENTS: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     (r"(?<![\w.])(exit |status |code |error |signal )?[-+]?\d[\d.,]*(?:e[-+]?\d+)?", _mask_number),
     (r"\bN(?:[ ,x/:-]{1,3}N\b)+", "N"),
 )
-"""Patterns that differ from run to run, with replacements. Addresses go before numbers."""
 
 
 def find_error_line(text: str) -> str:
@@ -132,10 +127,9 @@ def collect_failures(head: SessionHead, attempts: Sequence[Finished]) -> tuple[F
 
 
 def fingerprints_of_step(record: Finished, sources: str) -> tuple[FailureSeen, ...]:
-    """Fingerprints of one failed step: one per wrong variant; else one for the step, by its limit,
-    the error in its command's output, the exit status or its message. `sources`: hash of the
-    target's files. Wrong outputs, crashes and slow builds of different mistakes look alike: they
-    are one failure only on the same sources. An error with a text is one on all."""
+    """Fingerprints of a failed step: one per wrong variant; else one, by its limit, its command's
+    error, exit status or message. Wrong outputs, crashes and slow builds look alike whatever the
+    mistake: they are one failure only on the same `sources` (hash); an error with a text always."""
     verified = read_output(record, VerifyOutput)
     failures = []
     # `control`: the baseline library under the same checks.

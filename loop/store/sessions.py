@@ -265,16 +265,14 @@ def verified_builds(root: Path, head: SessionHead) -> tuple[EarlierTry, ...]:
 
 RECENT_SESSIONS = 200  # Number of newest sessions that predictions, proposals and decisions use.
 MAX_NAMED = 5  # Most damaged folders in a message; `loop sessions list --json` has all.
-FORMAT = f"26 {__version__}"
-"""Format of lines and rows, in each folder's stamp: a new format reads all folders again."""
+FORMAT = f"26 {__version__}"  # Of rows; in each folder's stamp, so a new one reads all anew.
 
 
 class IndexEntry(NamedTuple):
     """What the index says of one session folder."""
 
     folder: str  # Its name.
-    row: SessionRow | None
-    """None for a copy and for a folder that cannot be read; statistics skip these."""
+    row: SessionRow | None  # None for copies and unreadable folders: no statistics.
     problem: str  # What is wrong with the folder's files; empty if nothing is.
 
 
@@ -356,13 +354,11 @@ def _folder_stamps(root: Path) -> dict[str, str]:
 
 
 WORST_FIRST: tuple[Status, ...] = ("failed", "aborted", "paused", "passed")
-HEAD_FIELDS = (
+HEAD_FIELDS = (  # Fields that a row copies from the session's head.
     "id", "started", "target", "device", "variants", "emulated", "threads", "ground", "harness",
     "attended", "loop_version", "predicted",
 )  # fmt: skip
-"""Fields that a row copies from the session's head."""
-CHECK_ACTIONS = ("kernel.verify", "kernel.emulate")
-"""Actions that compare the target's variants with the reference."""
+CHECK_ACTIONS = ("kernel.verify", "kernel.emulate")  # These compare with the reference.
 TIMING_ACTIONS = ("kernel.measure", "kernel.compare")  # Timing actions. They check outputs too.
 
 
@@ -538,9 +534,8 @@ def was_cut_short(steps: Sequence[Finished]) -> bool:
 
 
 def judgements(head: SessionHead, steps: Sequence[Finished]) -> Iterator[Judgement]:
-    """Checks of a session, each passed or failed: one judgement for each variant, build and
-    condition (threads, seed, emulator). A check that failed once counts as failed. Checks that the
-    library failed too are left out."""
+    """Checks of a session as judgements: one for each variant, build and condition (threads, seed,
+    emulator). A check that failed once failed. Those that the library failed too are left out."""
     # Debugging steps store `builds` in another form.
     build_steps = [step for step in steps if not step.action.startswith("debug.")]
     builds = [build for step in build_steps for build in step.output.get("builds", ())]
