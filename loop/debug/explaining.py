@@ -226,15 +226,9 @@ def _find_smallest(prober: FailureProber) -> Waiting[Smallest]:
         is_smaller, check = check.workload.name != start.workload.name, start
         failing = "smaller ones fail" if is_smaller else "it fails"
         note = f"{failing} at times, or only after other calls"
-    return Smallest(
-        variant=prober.side.name,
-        check=check,
-        words="" if note else format_entry(make_entry(prober.signature, check.workload)),
-        seed=prober.seed,
-        probes=probes,
-        minimal=is_minimal and not note,
-        note=note,
-    )
+    words = "" if note else format_entry(make_entry(prober.signature, check.workload))
+    fields = {"seed": prober.seed, "probes": probes, "minimal": is_minimal and not note}
+    return Smallest(variant=prober.side.name, check=check, words=words, note=note, **fields)
 
 
 def shrink(case: Case, signature: Signature, fails: Fails) -> Waiting[Case]:
@@ -281,13 +275,10 @@ def components(context: Context, arguments: NoArguments) -> RunningAction[DebugO
         checked += parts
         unchecked_parts += reasons
     texts = [f"{part.component} of {part.variant} {part.outcome}" for part in checked]
-    output = DebugOutput(
-        ok=True,
-        message="; ".join(texts + unchecked_parts) or NOTHING_WRONG,
-        not_exercised=tuple(unchecked_parts),
-        components=tuple(checked),
-        wrong=tuple(part.component for part in checked if part.checks.first_failure),
-    )
+    message = "; ".join(texts + unchecked_parts) or NOTHING_WRONG
+    fields = {"components": tuple(checked), "not_exercised": tuple(unchecked_parts)}
+    wrong = tuple(part.component for part in checked if part.checks.first_failure)
+    output = DebugOutput(ok=True, message=message, wrong=wrong, **fields)
     return Result(output, idle=not checked)
 
 

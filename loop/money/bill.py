@@ -70,16 +70,9 @@ def make_bill(
         unmeasured.append(Unmeasured(resource="ai", reason=use.ai_reason))
     savings = savings_by_cache(finished, sum(rate.usd_per_hour for rate in rates) / 60)
     usd, saved_usd = sum(charge.usd for charge in charges), sum(saving.usd for saving in savings)
-    return Bill(
-        charges=tuple(charges),
-        unmeasured=tuple(unmeasured),
-        savings=savings,
-        usd=usd,
-        saved_usd=saved_usd,
-        roi=(saved_usd - usd) / usd if usd > 0 and savings else None,
-        ai=use.ai,
-        notes=tuple(notes),
-    )
+    roi = (saved_usd - usd) / usd if usd > 0 and savings else None
+    rows = {"charges": tuple(charges), "unmeasured": tuple(unmeasured), "savings": savings}
+    return Bill(**rows, usd=usd, saved_usd=saved_usd, roi=roi, ai=use.ai, notes=tuple(notes))
 
 
 def savings_by_cache(finished: Iterable[Finished], usd_per_minute: float) -> tuple[Saving, ...]:

@@ -212,15 +212,11 @@ def decide_keep_or_stop(idle_hours: float, gpu_usd_per_hour: float, stop: StopCo
     """Cost of idling and of a stop, break-even and decision. `gpu_usd_per_hour` is above 0."""
     idle_usd = idle_hours * gpu_usd_per_hour
     is_stop_cheaper = idle_usd > stop.usd * (1 + 1e-9)  # Equal within rounding: keep.
-    return KeepOrStop(
-        idle_hours=idle_hours,
-        gpu_usd_per_hour=gpu_usd_per_hour,
-        idle_usd=idle_usd,
-        stop_usd=stop.usd,
-        break_even_hours=stop.usd / gpu_usd_per_hour,
-        decision="stop" if is_stop_cheaper else "keep",
-        stop=stop,
-    )
+    fields = {"idle_hours": idle_hours, "gpu_usd_per_hour": gpu_usd_per_hour, "stop": stop}
+    fields |= {"idle_usd": idle_usd, "stop_usd": stop.usd}
+    break_even_hours = stop.usd / gpu_usd_per_hour
+    decision = "stop" if is_stop_cheaper else "keep"
+    return KeepOrStop(decision=decision, break_even_hours=break_even_hours, **fields)
 
 
 def price_restart(

@@ -68,15 +68,10 @@ def render_brief(templates: Path, brief: Brief) -> str:
         else:
             tried.append((str(change.number), change.variant, change.outcome, *cells))
     template = markdown_environment(templates).get_template("brief.md.j2")
-    return template.render(
-        brief=brief,
-        enough=profiling.SUFFICIENT_RATIO,
-        leaf=leaf,
-        where=leaf_text,
-        facts=facts,
-        tried=drop_empty_columns(TRIED_HEADS, tried),
-        lost=drop_empty_columns(LOST_HEADS, reverted),
-    )
+    tables = {"facts": facts, "tried": drop_empty_columns(TRIED_HEADS, tried)}
+    tables["lost"] = drop_empty_columns(LOST_HEADS, reverted)
+    profiled = {"enough": profiling.SUFFICIENT_RATIO, "leaf": leaf, "where": leaf_text}
+    return template.render(brief=brief, **profiled, **tables)
 
 
 class GainTerms(Model):
@@ -172,7 +167,7 @@ def _write_brief(
     profiled = changes.incumbent_outputs(profiling.ProfileOutput)
     profiles = (profile for output in profiled for profile in output.profiles)
     brief = Brief(
-        number=changes.next_number,
+        number=len(changes.judged_changes) + 1,
         variant=name,
         title=variant.title,
         workload=focus.workload.name,
@@ -287,13 +282,10 @@ def _run_candidate(
         locks.mkdir(parents=True, exist_ok=True)
         builds.mkdir(parents=True, exist_ok=True)
         (builds / "locks").symlink_to(locks)
-        check_note = CheckNote(
-            incumbents=SessionChanges(context.finished).incumbents,
-            builds=str(context.bench.cache),
-            workload=brief.workload,
-            sets=(*context.task.plan.workloads, *brief.checks),
-        )
-        sums.write_sealed(copy.root / ".git" / CHECK_NOTE_FILE, check_note)
+        incumbents = SessionChanges(context.finished).incumbents
+        fields = {"workload": brief.workload, "sets": (*context.task.plan.workloads, *brief.checks)}
+        note = CheckNote(incumbents=incumbents, builds=str(context.bench.cache), **fields)
+        sums.write_sealed(copy.root / ".git" / CHECK_NOTE_FILE, note)
         brief_page = session_changes.brief_path(workshop.briefs_folder, brief)
         for suffix in (".md", ".json"):  # The brief, with this candidate's folder.
             text = brief_page.with_suffix(suffix).read_text()
@@ -322,15 +314,15 @@ def _run_candidate(
             write_atomic(page, f"{page.read_text()}\n{errors_text}")
     finally:
         shutil.rmtree(place, ignore_errors=True)
-    fields: dict[str, Any] = {"seconds": sum(run.seconds for run in runs), "left_out": left_out}
-    fields["use"] = proposing.sum_ai_use(runs)
+    ending: dict[str, Any] = {"seconds": sum(run.seconds for run in runs), "left_out": left_out}
+    ending["use"] = proposing.sum_ai_use(runs)
     if errors:
-        fields |= {"ended": "uncompiled", "said": errors.splitlines()[0]}
+        ending |= {"ended": "uncompiled", "said": errors.splitlines()[0]}
     elif files:
-        fields |= {"ended": "edited", "files": files, "patch": str(patch)}
+        ending |= {"ended": "edited", "files": files, "patch": str(patch)}
     elif runs[-1].ended == "edited":
-        fields["ended"] = "unedited"
-    sums.write_sealed(proposal_file, runs[-1].model_copy(update=fields))
+        ending["ended"] = "unedited"
+    sums.write_sealed(proposal_file, runs[-1].model_copy(update=ending))
 
 
 def compiler_errors(context: Context, name: str, tree: Worktree) -> Waiting[str]:
@@ -434,9 +426,8 @@ def offer_candidate(
         for leftover in place.parent.glob(f"{place.name}.*"):  # Of a killed session.
             shutil.rmtree(leftover, ignore_errors=True)
         spent, head = sum_spending(context), tree.head
-        remaining_s = campaign.minutes * 60 - spent.seconds if campaign.minutes else math.inf
         usd = max(0.01, campaign.usd - spent.usd) / campaign.width if campaign.usd else None
-        limit_s = min(campaign.proposer_minutes * 60, remaining_s)
+        limit_s = min(campaign.proposer_minutes * 60, spent.remaining_s(campaign))
         numbers = range(first_new, first_new + campaign.width)
         runs = [
             _run_candidate(context, brief, tree, head, number, limit_s, usd) for number in numbers

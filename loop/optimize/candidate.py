@@ -15,7 +15,7 @@ from loop.gate.model import BuildOutput
 from loop.library import targets
 from loop.library.definitions import Project
 from loop.library.trust import read_origin
-from loop.model.change import DecisionOutput, JudgedOutput, TriedChange
+from loop.model.change import DecisionOutput, JudgedOutput, TriedChange, as_target_step
 from loop.model.output import Output, outputs_by_run
 from loop.optimize import comparisons, session_changes
 from loop.optimize.briefing import GainTerms, sum_spending
@@ -86,7 +86,8 @@ def compare(context: Context, arguments: CompareTerms) -> RunningAction[JudgedOu
     """Time the edited target against the incumbent until the result is clear; or have a job do it.
     Each later candidate needs more evidence, as one of many may look faster by chance."""
     at_hand, campaign = change_at_hand(context), context.task.campaign
-    brief, number = at_hand.brief_output.brief, SessionChanges(context.finished).next_number
+    brief = at_hand.brief_output.brief
+    number = len(SessionChanges(context.finished).judged_changes) + 1
     # A tuned change is not compared in a job: no manifest has its workloads.
     if campaign.executor and brief is not None and brief.tuning is None:
         number = at_hand.brief_output.candidate or number
@@ -124,22 +125,16 @@ def decide(context: Context, arguments: GainTerms) -> RunningAction[DecisionOutp
     failures = [f"{record.step}: {record.message}" for record in failed_steps]
     judgements = [at_hand.judgement_by(f"change.{name}") for name in GATE_STEPS]
     failures += [output.message for output in judgements if output and not output.good]
-    comparison = at_hand.output_of(CompareOutput)  # With the incumbent.
-    verdicts = comparison.verdicts if comparison else ()
+    steps = [as_target_step(record) for record in at_hand.records]
+    compared = outputs_by_run(steps, CompareOutput)  # With the incumbent.
+    verdicts = compared[0][1].verdicts if compared else ()
     failure = failures[0] if failures else None
     outcome, reason, gain = comparisons.decide_on_change(failure, verdicts, arguments.gain)
     assert brief is not None
     if edit.not_faster:
         reason += "; a job had shown this, so the gate's other checks did not run"
-    change = TriedChange(
-        number=brief.number,
-        variant=brief.variant,
-        outcome=outcome,
-        reason=reason,
-        gain=gain,
-        files=edit.files,
-        patch=edit.patch,
-    )
+    identity = {"number": brief.number, "variant": brief.variant, "files": edit.files}
+    change = TriedChange(outcome=outcome, reason=reason, gain=gain, patch=edit.patch, **identity)
     tree, session, branch = at_hand.tree, context.task.session, ""
     incumbents = SessionChanges(context.finished).incumbents
     fields: dict[str, Any] = {"incumbents": incumbents}
@@ -158,8 +153,8 @@ def decide(context: Context, arguments: GainTerms) -> RunningAction[DecisionOutp
         taking = shlex.join(words)
         as_patch = f"the sources of the answer, as a patch: {kept_patch}"
         message += f"; take it over: {taking}" if taking else f"; {as_patch}"
-        output = at_hand.output_of(BuildOutput)
-        incumbents |= {build.variant: build.build_id for build in output.builds} if output else {}
+        for _, output in outputs_by_run(steps, BuildOutput)[:1]:
+            incumbents |= {build.variant: build.build_id for build in output.builds}
         project = Project(tree.target, briefs_folder.parent.parent, bundled=False)
         fields |= {"taking": taking, "ground": targets.sources_hash(project)}
     learned = (f"Change {change.number} to {change.variant} was {outcome}: {reason}.",)

@@ -382,11 +382,7 @@ def confirm(context: Context, arguments: NoArguments) -> RunningAction[ConfirmOu
             means = [sum(ratios) / len(ratios) for ratios in zip(*timed_ratios, strict=False)]
             ratio, low, high = ratio_interval(means)
             confirmed.append(Confirmed(variant=name, ratio=ratio, interval=(low, high), **ranges))
-    output = ConfirmOutput(
-        ok=not failures,
-        message="; ".join(failures or [confirmed_text(figure) for figure in confirmed] or missing),
-        confirmed=tuple(confirmed),
-        seed=seed,
-        not_exercised=tuple(missing),
-    )
+    texts = failures or [confirmed_text(figure) for figure in confirmed] or missing
+    fields = {"confirmed": tuple(confirmed), "seed": seed, "not_exercised": tuple(missing)}
+    output = ConfirmOutput(ok=not failures, message="; ".join(texts), **fields)
     return Result(output, {"confirm": segments})

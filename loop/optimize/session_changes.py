@@ -109,16 +109,10 @@ def save_edit(workshop: Workshop, brief: Brief, tree: Worktree) -> BriefOutput:
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(path, patch)
     names = ", ".join(lines_by_file)
+    message = f"change {brief.number} to {brief.variant}: {names} ({lines} lines)"
+    fields = {"files": tuple(lines_by_file), "lines": lines, "base": tree.head, "digest": digest}
     return BriefOutput(
-        ok=True,
-        message=f"change {brief.number} to {brief.variant}: {names} ({lines} lines)",
-        brief=brief,
-        edited=True,
-        files=tuple(lines_by_file),
-        lines=lines,
-        base=tree.head,
-        patch=str(path),
-        digest=digest,
+        ok=True, message=message, brief=brief, edited=True, patch=str(path), **fields
     )
 
 
@@ -228,11 +222,6 @@ class SessionChanges:
         return tuple(latest[number] for number in sorted(latest))
 
     @property
-    def next_number(self) -> int:
-        """Number of the current change, from 1."""
-        return len(self.judged_changes) + 1
-
-    @property
     def incumbents(self) -> dict[str, str]:
         """Variant to the build id to beat: the session's build, or that of the last kept change."""
         kept = [decision.incumbents for _, decision in self.decisions if decision.kept]
@@ -264,11 +253,6 @@ class ChangeAtHand:
         """The gate's judgement of the change by this action; None if the action did not run."""
         records = [record for record in self.records if record.action == action]
         outputs = outputs_by_run(records, JudgedOutput)
-        return outputs[0][1] if outputs else None
-
-    def output_of(self, kind: type[Kind]) -> Kind | None:
-        """The first output of this type by a step on the edited target; None without one."""
-        outputs = outputs_by_run(map(as_target_step, self.records), kind)
         return outputs[0][1] if outputs else None
 
     def refuse_if_edited_since(self) -> None:
@@ -322,8 +306,8 @@ def edited_context(context: Context) -> Iterator[Context]:
     target = read_file(folder / MANIFEST, Target).value
     tuning = change.brief_output.brief.tuning if change.brief_output.brief else None
     if tuning is not None:
-        target = with_tuning_set(target, tuning)
-        sets = {"workloads": (tuning_set_name(tuning),), "checks": (*plan.workloads, *plan.checks)}
+        target, set_name = with_tuning_set(target, tuning)
+        sets = {"workloads": (set_name,), "checks": (*plan.workloads, *plan.checks)}
         plan = plan.model_copy(update=sets)
     known_good = {}
     for name, build_id in SessionChanges(context.finished).incumbents.items():
@@ -339,15 +323,11 @@ def edited_context(context: Context) -> Iterator[Context]:
         yield replace(context, bench=edited_bench, task=task, finished=finished, past=past)
 
 
-def tuning_set_name(name: str) -> str:
-    """Name of the workload set for a tuning search."""
-    return f"tuning-{name}"
-
-
-def with_tuning_set(target: Target, name: str) -> Target:
-    """The target with one more set of workloads: those of its tuning search `name`."""
-    sets = {**target.workloads, tuning_set_name(name): target.tuning[name].workloads}
-    return target.model_copy(update={"workloads": sets})
+def with_tuning_set(target: Target, name: str) -> tuple[Target, str]:
+    """The target with a set of the workloads of its tuning search `name`; and that set's name."""
+    set_name = f"tuning-{name}"
+    sets = {**target.workloads, set_name: target.tuning[name].workloads}
+    return target.model_copy(update={"workloads": sets}), set_name
 
 
 def reverted_changes(root: Path, head: SessionHead) -> tuple[TriedChange, ...]:

@@ -177,12 +177,12 @@ def tune(context: Context, arguments: GainTerms) -> RunningAction[BriefOutput]:
     if tree is None:
         tree = make_from_checkout(context.task.folder, workshop.worktree)
     tree.note_owner(workshop.briefs_folder.parent)
-    edited_target = read_file(tree.target / MANIFEST, Target).value
-    edited_target = session_changes.with_tuning_set(edited_target, name)
+    target = read_file(tree.target / MANIFEST, Target).value
+    edited_target, tuning_set = session_changes.with_tuning_set(target, name)
     with context.bench.copy_for_folder(tree.target, edited_target) as bench:
         entry = edited_target.tuning[name]
         incumbent = entry.best_on(device_name) or incumbent
-        dtype, tuning_set = edited_target.dtypes[device], session_changes.tuning_set_name(name)
+        dtype = edited_target.dtypes[device]
         search = PointSearch(context, bench, name, entry, device_name, incumbent)
         search.workloads = expand_sets(edited_target, [tuning_set], dtype, context.task.seed)
         yield from search.compile()
@@ -227,7 +227,7 @@ def _propose_best(search: PointSearch, tree: Worktree, gain: float) -> BriefOutp
     workshop = session_changes.workshop_of(context)
     manifest.write_text(write_best(manifest.read_text(), search.name, search.device, best.values))
     brief = Brief(
-        number=session_changes.SessionChanges(context.finished).next_number,
+        number=len(session_changes.SessionChanges(context.finished).judged_changes) + 1,
         variant=search.tuning.variant,
         title=f"{search.tuning.title}: {point_label(best.values)}",
         workload=search.workloads[0].name,

@@ -250,16 +250,10 @@ def verified_builds(root: Path, head: SessionHead) -> tuple[EarlierTry, ...]:
         outputs = outputs_of(steps, VerifyOutput)
         verified = {checks.variant: checks for output in outputs for checks in output.variants}
         for variant, checks in verified.items():
-            attempt = EarlierTry(
-                session=folder.id,
-                variant=variant,
-                build_id=checks.build_id,
-                ground=earlier_head.ground,
-                hypothesis=earlier_head.hypothesis,
-                right=checks.is_right,
-                message=checks.first_failure.message if checks.first_failure else "",
-            )
-            attempts.append(attempt)
+            message = checks.first_failure.message if checks.first_failure else ""
+            fields = {"ground": earlier_head.ground, "hypothesis": earlier_head.hypothesis}
+            fields |= {"session": folder.id, "variant": variant, "build_id": checks.build_id}
+            attempts.append(EarlierTry(right=checks.is_right, message=message, **fields))
     return tuple(attempts)
 
 
