@@ -225,15 +225,10 @@ def run_proposer(task: ProposerTask) -> Waiting[Proposal]:
     names = (Path(next(iter(preset.command.split()), "an agent")).name,)
     note = f"{names[0]} printed no result"
     unknown_use = AiUse(source="result", agents=names, usd=None, unpriced=names, notes=(note,))
-    return Proposal(
-        number=task.number,
-        ended=ended,
-        said=last_line,
-        seconds=completed.seconds,
-        use=read_ai_use(completed.output) or unknown_use,
-        idea=str(answer.get("idea", ""))[:200].replace("\n", " "),
-        isolated=bool(isolation),
-    )
+    idea = str(answer.get("idea", ""))[:200].replace("\n", " ")
+    use = read_ai_use(completed.output) or unknown_use
+    fields = {"seconds": completed.seconds, "isolated": bool(isolation)}
+    return Proposal(number=task.number, ended=ended, said=last_line, use=use, idea=idea, **fields)
 
 
 @contextlib.contextmanager

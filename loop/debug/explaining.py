@@ -18,6 +18,7 @@ from loop.debug.rules import Case, RuleSearch
 from loop.gate.kernel import build_sides, usual_dtype
 from loop.gate.verify import Job, SideChecker, WhichCalls, verify
 from loop.machine.machine import cores
+from loop.model import workloads
 from loop.model.dtypes import Layout
 from loop.model.measurement import Check, VariantChecks
 from loop.model.output import (
@@ -30,15 +31,6 @@ from loop.model.output import (
     outputs_of,
 )
 from loop.model.target import Scalar, Signature, Workload
-from loop.model.workloads import (
-    count_operations,
-    expand_sets,
-    explain_unsupported,
-    format_entry,
-    is_supported,
-    make_entry,
-    make_workload,
-)
 from loop.report.findings import describe_location
 from loop.steps.context import Context, NoArguments, Result, RunningAction
 from loop.workers.bench import KeptWorker, Side
@@ -128,7 +120,7 @@ class FailureProber:
         entry = {name: value for name, value in case.items() if value != "none"}
         entry.pop("inputs", None)
         dtype, seed = self.start_check.workload.dtype, self.seed + seed_shift
-        return make_workload(self.bench.target, entry, dtype, seed)
+        return workloads.make_workload(self.bench.target, entry, dtype, seed)
 
     def ask_gate(self, case: Case, seed_shift: int = 0) -> Waiting[ProbeOutcome]:
         """The gate's answer on a case, cached. Raises BudgetSpent if the budget is used up."""
@@ -144,7 +136,7 @@ class FailureProber:
         or the reference does not take gives a check with status `refused`."""
         workload = self.build_workload(case, seed_shift)
         layout = cast(Layout, case.get("inputs", "contiguous"))
-        why = explain_unsupported(self.side, workload)
+        why = workloads.explain_unsupported(self.side, workload)
         self.probe_count += 1
         check = Check(workload=workload, inputs=layout, status="refused", message=why)
         if not why:
@@ -217,7 +209,7 @@ def _find_smallest(prober: FailureProber) -> Waiting[Smallest]:
 
     start = prober.start_check
     layout = {} if start.inputs == "contiguous" else {"inputs": start.inputs}
-    case: Case = {**make_entry(prober.signature, start.workload), **layout}
+    case: Case = {**workloads.make_entry(prober.signature, start.workload), **layout}
     case = yield from shrink(case, prober.signature, fails)
     is_minimal, probes, note = not prober.is_spent, prober.probe_count, ""
     prober.close()
@@ -226,7 +218,8 @@ def _find_smallest(prober: FailureProber) -> Waiting[Smallest]:
         is_smaller, check = check.workload.name != start.workload.name, start
         failing = "smaller ones fail" if is_smaller else "it fails"
         note = f"{failing} at times, or only after other calls"
-    words = "" if note else format_entry(make_entry(prober.signature, check.workload))
+    entry = workloads.make_entry(prober.signature, check.workload)
+    words = "" if note else workloads.format_entry(entry)
     fields = {"seed": prober.seed, "probes": probes, "minimal": is_minimal and not note}
     return Smallest(variant=prober.side.name, check=check, words=words, note=note, **fields)
 
@@ -306,9 +299,9 @@ def check_components(
         terms = component_side.terms.replace(entry=component.entry.replace("{of}", side.name))
         component_bench = bench.copy_for_component(component)
         target = component_bench.target
-        workloads = expand_sets(target, target.workloads, dtype, context.task.seed)
+        inputs = workloads.expand_sets(target, target.workloads, dtype, context.task.seed)
         component_side = replace(component_side, name=f"{side.name} {name}", terms=terms)
-        job = Job(component_side, workloads, layouts=False)
+        job = Job(component_side, inputs, layouts=False)
         (checks,) = yield from verify(component_bench, [job])
         fields = {"variant": side.name, "title": component.title, "checks": checks}
         checked.append(ComponentChecks(component=name, **fields))
@@ -425,8 +418,8 @@ def _match_known_faults(prober: FailureProber) -> Waiting[tuple[str, ...]]:
     if time.monotonic() > prober.deadline or not workload_by_name:
         return ()
     side = replace(prober.side, threads=1) if prober.bench.device == "cpu" else prober.side
-    workloads = tuple(workload_by_name.values())[:MAX_COMPARED]
-    job = Job(side, workloads, layouts=False, call_limit_s=HANG_S, suspected=True)
+    compared = tuple(workload_by_name.values())[:MAX_COMPARED]
+    job = Job(side, compared, layouts=False, call_limit_s=HANG_S, suspected=True)
     (checks,) = yield from verify(prober.bench, [job])
     # For each workload: the faults that fit, and whether they explain every element.
     fits = [check.fits for check in checks.checks if check.fits is not None]
@@ -449,7 +442,8 @@ def _find_rule(prober: FailureProber) -> Waiting[tuple[str, int]]:
     Sizes: up to twice the largest; work: four times that of the smallest failure, or
     `MIN_OPERATIONS`."""
     target, side, is_quick = prober.bench.target, prober.side, not prober.side.emulated
-    most_work = max(4 * count_operations(target, prober.start_check.workload), MIN_OPERATIONS)
+    least_work = workloads.count_operations(target, prober.start_check.workload)
+    most_work = max(4 * least_work, MIN_OPERATIONS)
     fails_by_case: dict[tuple[tuple[str, Scalar], ...], bool] = {}
     """All checked cases, smallest first, to whether they fail. Features: sizes, attributes (`none`:
     without a value), type, kind of values and layout."""
@@ -467,7 +461,8 @@ def _find_rule(prober: FailureProber) -> Waiting[tuple[str, int]]:
 
     def may_try(case: Case) -> bool:
         workload = prober.build_workload(case)
-        return count_operations(target, workload) <= most_work and is_supported(side, workload)
+        is_small = workloads.count_operations(target, workload) <= most_work
+        return is_small and workloads.is_supported(side, workload)
 
     def fails(case: Case, seed_shifts: Sequence[int]) -> Waiting[bool | None]:
         """Whether a case fails with the values of any of these seeds; None: it fails otherwise."""

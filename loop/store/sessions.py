@@ -313,15 +313,12 @@ def _read_lines(root: Path) -> list[dict[str, Any]]:
         row, problem = compute_row(root / name)
         # Sessions from before loop have no time and come first.
         started = row.started.astimezone(datetime.UTC) if row and row.started else None
-        fields_by_folder[name] = {
-            "folder": name,
-            "stamp": stamp_by_folder[name],
-            "started": started.isoformat(timespec="microseconds") if started else "",
-            "target": row.target if row else None,
-            "problem": problem,
-            "row": row.model_dump_json() if row else None,
-        }
-        line_by_folder[name] = sums.with_checksum(json.dumps(fields_by_folder[name])).encode()
+        entry = {"folder": name, "stamp": stamp_by_folder[name], "problem": problem}
+        entry["started"] = started.isoformat(timespec="microseconds") if started else ""
+        entry["target"] = row.target if row else None
+        entry["row"] = row.model_dump_json() if row else None
+        fields_by_folder[name] = entry
+        line_by_folder[name] = sums.with_checksum(json.dumps(entry)).encode()
     new_content = b"".join(line + b"\n" for line in line_by_folder.values())
     if new_content != old_content:
         with contextlib.suppress(LoopError, OSError):
@@ -384,7 +381,9 @@ def session_row(
     plan, runs = head.plan.plan, tuple(_summarise_runs(head, steps, lines))
     decisions = outputs_of(steps, DecisionOutput)
     is_right, reusable_results = dict[str, bool](), dict[str, bool]()
-    torch_version = head.machine.torch
+    machine, torch_version = head.machine, head.machine.torch
+    driver = machine.driver if head.gpu else None
+    tools = {"processor": machine.processor, "cuda": machine.nvcc, "compiler": machine.compiler}
     for step in steps:
         if step.action == "environment.torch":
             torch_version = step.output.get("version") or torch_version
@@ -403,14 +402,7 @@ def session_row(
         left=next((decision.ground for decision in reversed(decisions) if decision.kept), ""),
         commit=None if head.revision.dirty else head.revision.commit,
         base=head.revision.commit,
-        environment=Environment(
-            processor=head.machine.processor,
-            gpu=head.gpu,
-            driver=head.machine.driver if head.gpu else None,
-            cuda=head.machine.nvcc,
-            torch=torch_version,
-            compiler=head.machine.compiler,
-        ),
+        environment=Environment(gpu=head.gpu, driver=driver, torch=torch_version, **tools),
         runs=runs,
         right=tuple(variant for variant, passed in is_right.items() if passed),
         judged=tuple(judgements(head, steps)),
@@ -435,16 +427,10 @@ def _recorded_row(session: RecordedSession) -> SessionRow:
     charges = [Charge(resource=name, usd=usd, **fields) for name, usd in known.items()]
     reason = "its report states none"
     missing = [Unmeasured(resource=name, reason=reason) for name in costs if name not in known]
+    identity = {"id": session.id, "target": "recorded elsewhere", "plan": "recorded"}
+    outcome = {"reason": row.outcome, "grade": row.grade or "", "seconds": seconds}
     return SessionRow(
-        id=session.id,
-        started=None,
-        target="recorded elsewhere",
-        plan="recorded",
-        device="cuda",
-        status=None,
-        reason=row.outcome,
-        grade=row.grade or "",
-        seconds=seconds,
+        **{**identity, **outcome, "device": "cuda", "started": None, "status": None},
         environment=Environment(processor="", gpu=str(gpu) if gpu else None),
         charges=tuple(charges),
         usd=sum(charge.usd for charge in charges),
