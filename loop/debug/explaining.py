@@ -186,8 +186,7 @@ def find_failures(context: Context) -> Waiting[list[FailureProber]]:
 
 
 def smallest(context: Context, arguments: NoArguments) -> RunningAction[DebugOutput]:
-    """Find the smallest workload on which each wrong variant fails, as checked by the gate.
-    The step passes whatever it finds."""
+    """Find the smallest workload on which each wrong variant fails, by the gate; always passes."""
     answers, texts = list[Smallest](), list[str]()
     for prober in (yield from find_failures(context)):
         with closing(prober):
@@ -260,8 +259,7 @@ def _lower(case: Case, names: Iterable[str], fails: Fails) -> Waiting[Case]:
 
 
 def components(context: Context, arguments: NoArguments) -> RunningAction[DebugOutput]:
-    """Verify each component of the wrong variants, to find the one with the fault.
-    The step passes whatever it finds."""
+    """Verify each component of the wrong variants, to find the faulty one; always passes."""
     checked, unchecked_parts = list[ComponentChecks](), list[str]()
     for prober in (yield from find_failures(context)):
         parts, reasons = yield from check_components(context, prober.side)
@@ -337,8 +335,7 @@ REORDERED = (
 
 
 def explain(context: Context, arguments: NoArguments) -> RunningAction[DebugOutput]:
-    """Explain each wrong variant: its cause, or a rule that predicts which fresh workloads fail.
-    The step passes whatever it finds."""
+    """Explain each wrong variant: its cause, or a rule on which workloads fail; always passes."""
     explanations, texts = list[Explanation](), list[str]()
     for prober in (yield from find_failures(context)):
         with closing(prober):
@@ -439,8 +436,7 @@ def _match_known_faults(prober: FailureProber) -> Waiting[tuple[str, ...]]:
 def _find_rule(prober: FailureProber) -> Waiting[tuple[str, int]]:
     """The rule that predicted enough fresh workloads, and how many; or ("", 0). What passes is
     tried again with other values: it may be right by chance. Starts from the session's checks.
-    Sizes: up to twice the largest; work: four times that of the smallest failure, or
-    `MIN_OPERATIONS`."""
+    Sizes: up to twice the largest; work: four times the smallest failure's, or `MIN_OPERATIONS`."""
     target, side, is_quick = prober.bench.target, prober.side, not prober.side.emulated
     least_work = workloads.count_operations(target, prober.start_check.workload)
     most_work = max(4 * least_work, MIN_OPERATIONS)

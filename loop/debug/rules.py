@@ -58,8 +58,7 @@ class RuleSearch:
         may_try: Callable[[Case], bool],
         random_source: random.Random,
     ) -> None:
-        """`tried_cases`: cases, and whether each fails; `sizes`: dimension to its largest size;
-        `may_try`: whether a case may be tried."""
+        """`tried_cases`: with whether each fails; `sizes`: dimension to its largest size."""
         self.sizes, self.may_try, self.random = sizes, may_try, random_source
         tried = list(tried_cases)
         self.failing: list[Case] = [case for case, fails in tried if fails]

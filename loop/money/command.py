@@ -76,8 +76,7 @@ class Ledger(Printed):
     """Session folders that were skipped, each with the reason."""
 
     def show(self, screen: Screen) -> None:
-        """Print a row for each of the last sessions (`?`: unknown; `+`: only a part), savings,
-        notes and damaged folders."""
+        """Print rows of the last sessions (`?`: unknown; `+`: a part), savings, notes, damage."""
         if not self.rows:
             screen.say("no sessions yet; `loop run session` makes one")
             return

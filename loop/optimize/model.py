@@ -12,7 +12,7 @@ from loop.model.output import Output
 from loop.model.profile import Profile
 from loop.model.record import JobRun
 from loop.model.target import Values
-from loop.report.format import plain_ratio, speedup_text
+from loop.report.format import count, plain_ratio, speedup_text
 
 
 class Standing(Model):
@@ -111,6 +111,5 @@ def confirmed_text(figure: Confirmed) -> str:
     ratios = [ratio for _low, ratio, _high in figure.held_out.values()]
     if not ratios:
         return f"{speed}; no workload was held out"
-    noun = "workload" if len(ratios) == 1 else "workloads"
     span = " to ".join(dict.fromkeys(map(speedup_text, (min(ratios), max(ratios)))))
-    return f"{speed}; on {len(ratios)} {noun} held out {span}"
+    return f"{speed}; on {count(len(ratios), 'workload')} held out {span}"
