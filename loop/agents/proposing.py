@@ -140,8 +140,7 @@ def proposer_path() -> list[str]:
     return list(dict.fromkeys([*paths, str(Path(sys.executable).parent)]))
 
 
-ANSWER_FILE = "loop-answer.json"
-"""A file that a proposer may write at the top of its worktree: `{"idea": "...", "done": true}`."""
+ANSWER_FILE = "loop-answer.json"  # May be at the worktree's top: `{"idea": "...", "done": true}`.
 CACHE_FOLDER = ".git/loop-cache"  # For a candidate's checks; the gate never uses it.
 LAST_CHARACTERS = 4000  # Most characters at the end of a failed program's output that are searched.
 END_LIMIT_S = 3.0  # Seconds between SIGTERM and SIGKILL.

@@ -1,7 +1,4 @@
-"""Explain why a variant is wrong: threads, kept state, a known fault, or a rule on workloads.
-
-The debugging steps share the failure to examine, and a prober that asks the gate.
-"""
+"""Explain why a variant is wrong: threads, kept state, a known fault, or a rule on workloads."""
 
 import math
 import random
@@ -90,8 +87,7 @@ class FailureProber:
         )
         """The check with the most even split of right and wrong elements: it shows the pattern."""
         self.seed = self.start_check.workload.base_seed  # Base seed of all probes.
-        self.outcomes: dict[frozenset[tuple[str, Scalar]], ProbeOutcome] = {}
-        """Case and shift of its seed to the gate's answer."""
+        self.outcomes: dict[frozenset[tuple[str, Scalar]], ProbeOutcome] = {}  # By case and shift.
         self.probe_count = 0
         self._gate = SideChecker(Job(side, (), call_limit_s=HANG_S), KeptWorker(self.bench, side))
 
@@ -328,10 +324,7 @@ RACE = "a data race, or it depends on the number of threads: wrong with {} threa
 AT_TIMES_ON_THREADS = "it fails at times with {} threads, not in fresh processes: maybe a data race"
 AT_TIMES_AFTER_CALLS = "it fails at times, or only after other calls, but not in fresh processes"
 AT_TIMES = "it fails at times: equal calls differ between processes: a data race, or unset memory"
-REORDERED = (
-    "two outputs with {} threads, one with 1: a data race, or sums in another order "
-    "(`deterministic: false`)"
-)
+REORDERED = "outputs differ with {} threads only: a race or reordered sums (`deterministic: false`)"
 
 
 def explain(context: Context, arguments: NoArguments) -> RunningAction[DebugOutput]:
@@ -441,8 +434,7 @@ def _find_rule(prober: FailureProber) -> Waiting[tuple[str, int]]:
     least_work = workloads.count_operations(target, prober.start_check.workload)
     most_work = max(4 * least_work, MIN_OPERATIONS)
     fails_by_case: dict[tuple[tuple[str, Scalar], ...], bool] = {}
-    """All checked cases, smallest first, to whether they fail. Features: sizes, attributes (`none`:
-    without a value), type, kind of values and layout."""
+    """All checked cases, smallest first, to whether they fail. `none`: an attribute has no value."""
     for check in sorted(prober.checks, key=lambda check: sum(check.workload.sizes.values())):
         outcome, workload = prober.classify(check), check.workload
         if check.status != "unsupported" and outcome != "other":

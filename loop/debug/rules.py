@@ -23,8 +23,7 @@ SIZES = (  # Sizes at which kernels often fail; random sizes are added.
     *(100, 128, 129, 256, 257, 384, 512, 640),
 )
 DRAWN_CASES = 6  # Random cases drawn around each tried case.
-ENOUGH_PREDICTIONS, MIN_PREDICTIONS = 12, 6
-"""Fresh cases in a row that a rule has to predict; the fewest if the budget ends the search."""
+ENOUGH_PREDICTIONS, MIN_PREDICTIONS = 12, 6  # Fresh cases predicted in a row; fewest without time.
 COMPARISONS = {("!=", "=="): operator.ne, (">", "<="): operator.gt, ("<", ">="): operator.lt}
 """Sign of a comparison of two sizes, and its opposite, to the function."""
 JOINING_COST = 2.0  # Of two rules by `and`, besides their own; `or` costs a little more.

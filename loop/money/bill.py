@@ -56,10 +56,11 @@ def make_bill(
     if (ai := use.ai) is not None:
         if ai.usd is not None:
             source = f"{' and '.join(ai.agents) or 'an agent'}, its own result"
-            fields = {"rate": source, "basis": "measured"}
-            if ai.source == "stated":
-                fields = {"rate": "stated", "basis": "stated"}
-            charges.append(Charge(resource="ai", seconds=0, usd=ai.usd, **fields))
+            basis = "stated" if ai.source == "stated" else "measured"
+            rate_name = "stated" if ai.source == "stated" else source
+            charges.append(
+                Charge(resource="ai", rate=rate_name, seconds=0, usd=ai.usd, basis=basis)
+            )
         if ai.unpriced:  # An unknown amount is not zero.
             tokens = sum(model.tokens for model in ai.models if model.usd is None)
             reason = f"{', '.join(ai.unpriced)} stated no AI cost (--ai-usd)"

@@ -30,8 +30,7 @@ from loop.timing.against_known_good import CompareOutput, CompareTerms
 
 KEPT_PATCH = "kept.patch"  # All kept changes of a session, relative to the original checkout.
 Arguments = TypeVar("Arguments")
-GATE_STEPS = ("build", "verify", "properties", "sanitize", "measure")
-"""Steps that a change has to pass before it is compared with the incumbent."""
+GATE_STEPS = ("build", "verify", "properties", "sanitize", "measure")  # Before the comparison.
 
 
 def on_edited_target(

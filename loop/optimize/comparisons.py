@@ -174,9 +174,8 @@ def _estimate(context: Context, build: Build, note: CheckNote | None) -> Waiting
     return QuickSpeed(variant=name, against=against, workload=workload.name, **fields)
 
 
-# A job has both targets. It compiles them, verifies changed variants, and times pairs on one locked
-# device. The step `change.compare` finds a job's result by its id: a hash of targets, terms and
-# session. Once another candidate is kept, the incumbent differs, and so does the id.
+# A job has both targets, and times pairs on one locked device. The step `change.compare` finds its
+# result by its id: a hash of targets, terms and session, unlike after each kept change.
 CANDIDATE_FOLDER, INCUMBENT_FOLDER = "candidate", "incumbent"  # The two folders of a job.
 
 
@@ -322,8 +321,7 @@ def compare_beforehand(
     return ordered, not_faster, tuple(job.run_record for job in jobs.values())
 
 
-CONFIRM_ROUNDS, LEAST_CONFIRM_ROUNDS = 20, 5
-"""Rounds of the final measurement, each in fresh processes: if time allows, and at least."""
+CONFIRM_ROUNDS, LEAST_CONFIRM_ROUNDS = 20, 5  # In fresh processes: if time allows; at least.
 ROUNDS_SHARE = 0.9  # Share of the step's time for rounds.
 
 

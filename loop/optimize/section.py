@@ -111,9 +111,8 @@ def skips_judging(record: Finished, finished: Sequence[Finished]) -> bool:
 def changes_json(finished: Sequence[Finished]) -> dict[str, Sequence[Model]]:
     """The section as data: judged changes, proposals, speedups of the final measurement."""
     changes = SessionChanges(latest_attempts(finished))
-    confirmed = [
-        part for output in outputs_of(finished, ConfirmOutput) for part in output.confirmed
-    ]
+    outputs = outputs_of(finished, ConfirmOutput)
+    confirmed = [figure for output in outputs for figure in output.confirmed]
     judged, proposals = changes.judged_changes, changes.proposals
     return {"judged": judged, "proposals": proposals, "confirmed": confirmed}
 

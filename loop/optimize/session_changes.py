@@ -1,7 +1,4 @@
-"""Which files an edit may change, and the edit as a patch that can be judged and rebased.
-
-Then the changes of a session and of earlier ones: judged ones, the current one, builds to beat.
-"""
+"""Which files an edit may change, the edit as a patch, and changes of this and earlier sessions."""
 
 import contextlib
 import os
@@ -110,10 +107,8 @@ def save_edit(workshop: Workshop, brief: Brief, tree: Worktree) -> BriefOutput:
     write_atomic(path, patch)
     names = ", ".join(lines_by_file)
     message = f"change {brief.number} to {brief.variant}: {names} ({lines} lines)"
-    fields = {"files": tuple(lines_by_file), "lines": lines, "base": tree.head, "digest": digest}
-    return BriefOutput(
-        ok=True, message=message, brief=brief, edited=True, patch=str(path), **fields
-    )
+    edit = {"files": tuple(lines_by_file), "lines": lines, "base": tree.head, "digest": digest}
+    return BriefOutput(ok=True, message=message, brief=brief, edited=True, patch=str(path), **edit)
 
 
 def take_edit(

@@ -40,8 +40,7 @@ from loop.workers.bench import Bench, Side
 
 GROUP_SIZE = 6  # Points timed next to the incumbent at the same time: each has a process.
 INCUMBENT = "incumbent"
-FINALISTS, ROUNDS, MOST_POINTS = 3, 3, 200
-"""Points timed again, three times as long; rounds of each before; most points of a search."""
+FINALISTS, ROUNDS, MOST_POINTS = 3, 3, 200  # Points timed again; rounds before; most points.
 
 
 def point_label(values: Values) -> str:
@@ -60,8 +59,7 @@ class PointSearch:
     device: str
     incumbent: Values  # The values in use now.
     trials: dict[str, TriedPoint] = field(default_factory=dict)  # Label to the outcome so far.
-    sides: dict[str, Side] = field(default_factory=dict)
-    """Label to the built side of the incumbent, and of each point that may still win."""
+    sides: dict[str, Side] = field(default_factory=dict)  # Of points that may win, by label.
     workloads: tuple[Workload, ...] = ()  # Those that points are verified and timed on.
 
     @property
@@ -258,13 +256,12 @@ def write_best(manifest: str, name: str, device: str, values: Values) -> str:
         raise UsageError(f"the manifest has no tuning.{name}.best")
     best_by_device = intended["tuning"][name]["best"]
     best_by_device[device] = dict(values)
-    text_by_device = {}  # As `{ROWS: 64, WARPS: 4}`.
+    entries = {}  # As `sm_90: {ROWS: 64, WARPS: 4}`.
     for key, chosen in best_by_device.items():
         items = ", ".join(f"{field}: {literal_text(value)}" for field, value in chosen.items())
-        text_by_device[key] = f"{{{items}}}"
+        entries[key] = f"{key}: {{{items}}}"
     separator = ",\n" + " " * (node.start_mark.column + 1)
-    entries = (f"{key}: {text}" for key, text in text_by_device.items())
-    best_text = f"{{{separator.join(entries)}}}"
+    best_text = f"{{{separator.join(entries.values())}}}"
     last = node  # A block ends with its last value: the parser's own mark is after comments.
     while isinstance(last, yaml.MappingNode) and not last.flow_style and last.value:
         last = last.value[-1][1]
@@ -274,7 +271,6 @@ def write_best(manifest: str, name: str, device: str, values: Values) -> str:
     except yaml.YAMLError:
         is_same_otherwise = False
     if not is_same_otherwise:
-        place = f"tuning.{name}.best.{device}"
-        hint = f"write them in by hand: {text_by_device[device]}"
-        raise UsageError(f"the manifest's form does not let {place} be put in without harm", hint)
+        message = f"tuning.{name}.best.{device} cannot be put into the manifest without harm"
+        raise UsageError(message, hint=f"write it in by hand: {entries[device]}")
     return edited

@@ -22,8 +22,7 @@ class Journal:
         """Read the lines so far; cut an unfinished last one. Raises LoopError for damaged ones."""
         self.path = path
         lines = list(checked_lines(path))
-        self.lines = [line for line, _ in lines]
-        """All lines so far, including those of earlier processes of this session."""
+        self.lines = [line for line, _ in lines]  # Also those of earlier processes.
         self._last_checksum = lines[-1][1] if lines else ""
         try:
             if path.exists():  # A kill may have left part of a line.

@@ -1,8 +1,7 @@
 """Create, find and read session folders: `sessions/<id>/` has head, journal, samples, record.
 
 The index has one row per session folder, with its passed and failed checks: a JSON line with a
-checksum in one file. Every read updates it: `loop` reads a folder again when size or time of its
-files changed, or its line is damaged. An index that cannot be written is computed anew.
+checksum. Each read updates it where a line is damaged, or size or time of a folder's files changed.
 """
 
 import contextlib
