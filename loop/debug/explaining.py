@@ -167,8 +167,7 @@ def find_failures(context: Context) -> Waiting[list[FailureProber]]:
     last_by_action = {record.action: record for record in context.finished if record.output}
     wrong: list[VariantChecks] = []
     for output in outputs_of(last_by_action.values(), ChecksOutput):
-        # Where the control is wrong, the checks prove nothing.
-        if output.control is None or not output.control.first_failure:
+        if output.control is None or not output.control.first_failure:  # Else nothing is proved.
             wrong += [checks for checks in output.variants if checks.first_failure]
     side_by_name, _ = yield from build_sides(context, [checks.variant for checks in wrong])
     probers, share_s = [], context.budget_s / max(len(wrong), 1)
@@ -434,7 +433,7 @@ def _find_rule(prober: FailureProber) -> Waiting[tuple[str, int]]:
     least_work = workloads.count_operations(target, prober.start_check.workload)
     most_work = max(4 * least_work, MIN_OPERATIONS)
     fails_by_case: dict[tuple[tuple[str, Scalar], ...], bool] = {}
-    """All checked cases, smallest first, to whether they fail. `none`: an attribute has no value."""
+    """All checked cases, smallest first, to whether they fail. `none`: no value of an attribute."""
     for check in sorted(prober.checks, key=lambda check: sum(check.workload.sizes.values())):
         outcome, workload = prober.classify(check), check.workload
         if check.status != "unsupported" and outcome != "other":

@@ -89,8 +89,7 @@ class RuleSearch:
         if case is not None and doubt(case) <= MIN_DOUBT * total:
             is_enough = self.predicted >= ENOUGH_PREDICTIONS
             has_both = min(len(self.failing), len(self.passing)) > 1  # Several of each.
-            # Predicted failures and passes in turn; at the end one more of the rarer kind.
-            should_fail = self.predicted % 2 == 0
+            should_fail = self.predicted % 2 == 0  # In turn; at the end one of the rarer kind.
             if is_enough:
                 should_fail = len(self.failing) < len(self.passing)
             expected = [case for case in self.untried if leading.holds(case) == should_fail]

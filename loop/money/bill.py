@@ -38,8 +38,7 @@ def make_bill(
     used_rates = [(rate, max(use.seconds, rate.minimum_s)) for rate in rates]
     used_rates += [(ai_rate, use.seconds)] if use.ai is None and ai_rate is not None else []
     for rate, seconds in used_rates:
-        # The time of a GPU is measured, that of others stated.
-        basis: Basis = "measured" if rate.resource == "gpu" else "stated"
+        basis: Basis = "measured" if rate.resource == "gpu" else "stated"  # Only GPUs are timed.
         fields = {"seconds": seconds, "usd": seconds / 3600 * rate.usd_per_hour, "basis": basis}
         charges.append(Charge(resource=rate.resource, rate=rate.name, **fields))
         age_days = (today - rate.as_of).days if today is not None and basis == "measured" else 0

@@ -156,15 +156,11 @@ def make_ledger(rows: Sequence[SessionRow], damaged: dict[str, str]) -> Ledger:
     saved_minutes = sum(saving.minutes for saving in savings)
     saved_usd = sum(saving.usd for saving in savings)
     cost = sum(row.usd for row in rows if not row.recorded)
-    return Ledger(
-        totals=Costs.of_sessions("sum", rows),
-        rows=tuple(Costs.of_sessions(row.id, [row]) for row in rows),
-        spared_minutes=saved_minutes,
-        spared_usd=saved_usd,
-        roi=(saved_usd - cost) / cost if cost > 0 and saved_minutes else None,
-        notes=tuple(cost_notes(rows)),
-        damaged=damaged,
-    )
+    roi = (saved_usd - cost) / cost if cost > 0 and saved_minutes else None
+    spared = {"spared_minutes": saved_minutes, "spared_usd": saved_usd, "roi": roi}
+    totals, notes = Costs.of_sessions("sum", rows), tuple(cost_notes(rows))
+    costs = tuple(Costs.of_sessions(row.id, [row]) for row in rows)
+    return Ledger(totals=totals, rows=costs, notes=notes, damaged=damaged, **spared)
 
 
 def cost_notes(sessions: Sequence[SessionRow]) -> Iterator[str]:

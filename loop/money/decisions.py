@@ -427,7 +427,6 @@ def keep_or_stop(context: Context, arguments: KeepTerms) -> RunningAction[KeepOu
         return Result(output, idle=True)
     hours = arguments.idle_hours
     choice = None if hours is None else decide_keep_or_stop(hours, usd_per_hour, stop)
-    # While the idle time is unknown: to stop at break-even costs at most twice the optimum.
     message = f"Keep the GPU for {say.hours(stop.usd / usd_per_hour)} of idling, then stop it"
     message += ": that costs at most twice what foresight would."
     message = choice.sentence if choice else message

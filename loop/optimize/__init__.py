@@ -7,8 +7,7 @@ A change is one run of the pattern `profile-before-optimise`, in these steps:
 3. `comparisons.decide_on_change` decides whether the change stays (pure; add a rule there).
 4. `comparisons.confirm` measures the kept changes again at the end.
 
-A campaign has rounds until `briefing.CampaignSpent` ends it (pure; add a stop rule there).
-`session_changes` decides what to take of an edit. It finds the current change in the journal, the
-builds it has to beat, and what earlier sessions reverted. A kept change is a commit on
-`loop/<session>`; a reverted one leaves its patch. `section` reports.
+A campaign goes on until `briefing.CampaignSpent` ends it (pure; add a stop rule there).
+`session_changes` decides what to take of an edit. It finds the current change, the builds to beat,
+and what earlier sessions reverted. A kept change is a commit on `loop/<session>`.
 """

@@ -58,7 +58,6 @@ def render_brief(templates: Path, brief: Brief) -> str:
                 value = "unknown" if fact is None else profiling.fact_text(fact)
                 rows.append((name, value, meaning, source))
         facts = drop_empty_columns(("Fact", ">Value", "What it is", "Source"), rows)
-
     tried, reverted = [], []
     for change in (*brief.tried[-MOST_TRIED:], *brief.lost[-MOST_TRIED:]):
         speed = say.speedup_text(change.gain) if change.gain else "not timed"
@@ -155,8 +154,7 @@ def _write_brief(
     users_by_file = yield from session_changes.find_editable_files(context, name)
     own_files = [file for file, users in users_by_file.items() if not users]
     for change in changes.judged_changes:
-        # Files that a kept change added: the original target does not have them.
-        new_files = change.files if change.outcome == "kept" else ()
+        new_files = change.files if change.outcome == "kept" else ()  # Not the target's.
         own_files += [file for file in new_files if file not in users_by_file]
     endings: dict[str, str] = {}  # How a candidate ended, to the line on the last that ended so.
     for proposal in changes.proposals:
@@ -276,8 +274,7 @@ def _run_candidate(
     try:
         copy = copy_worktree(tree, place)
         copy.note_owner(workshop.briefs_folder.parent)
-        # `loop kernels check` shares the locks there, but has a build cache of its own: a proposer
-        # cannot edit the builds that the gate judges.
+        # Checks there share the locks; their cache is their own, so the gate's builds are safe.
         locks, builds = context.bench.cache / "locks", copy.root / proposing.CACHE_FOLDER / "builds"
         locks.mkdir(parents=True, exist_ok=True)
         builds.mkdir(parents=True, exist_ok=True)
@@ -429,9 +426,8 @@ def offer_candidate(
         usd = max(0.01, campaign.usd - spent.usd) / campaign.width if campaign.usd else None
         limit_s = min(campaign.proposer_minutes * 60, spent.remaining_s(campaign))
         numbers = range(first_new, first_new + campaign.width)
-        runs = [
-            _run_candidate(context, brief, tree, head, number, limit_s, usd) for number in numbers
-        ]
+        terms = (context, brief, tree, head)
+        runs = [_run_candidate(*terms, number, limit_s, usd) for number in numbers]
         try:
             with proposing.kill_new_orphans():
                 yield from run_side_by_side(runs, len(runs))

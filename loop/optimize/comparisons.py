@@ -253,8 +253,7 @@ def compare_in_jobs(
                 target=CANDIDATE_FOLDER,
             )
         step = context.task.first_step("change.compare")
-        # The plan's limits: those of a running step grow, and a job's id depends on them.
-        if step is not None:
+        if step is not None:  # The plan's limits: a running step's grow; a job's id has them.
             context = replace(context, budget_s=step.budget_s, kill_after_s=step.kill_after_s)
         # On devices like that of the first job that timed something.
         timed_jobs = (job for job in jobs_of(context.finished) if job.timed and job.state == "done")
@@ -331,8 +330,7 @@ def confirm(context: Context, arguments: NoArguments) -> RunningAction[ConfirmOu
     bench, new_ids = context.bench, SessionChanges(context.finished).incumbents
     # No proposer has seen the values of this seed.
     seed = int(content_hash(f"confirm {context.task.seed} {context.task.session}")[:6], 16)
-    # Builds of changes have another class.
-    outputs = outputs_by_run(context.finished, BuildOutput)
+    outputs = outputs_by_run(context.finished, BuildOutput)  # Of changes: another class.
     old_ids = {build.variant: build.build_id for build in outputs[0][1].builds} if outputs else {}
     changed = [name for name, new_id in new_ids.items() if old_ids.get(name, new_id) != new_id]
     if not changed:
@@ -375,8 +373,7 @@ def confirm(context: Context, arguments: NoArguments) -> RunningAction[ConfirmOu
                 is_timed = workload in timed
                 ranges["workloads" if is_timed else "held_out"][workload.name] = low, ratio, high
                 timed_ratios += [ratios] if is_timed else []
-        if timed_ratios:
-            # Mean over workloads of each round.
+        if timed_ratios:  # Mean over workloads of each round.
             means = [sum(ratios) / len(ratios) for ratios in zip(*timed_ratios, strict=False)]
             ratio, low, high = ratio_interval(means)
             confirmed.append(Confirmed(variant=name, ratio=ratio, interval=(low, high), **ranges))

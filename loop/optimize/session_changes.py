@@ -40,7 +40,6 @@ def may_edit_variant(target: Target, folder: Path, name: str) -> bool:
 def editable_files(files: Iterable[str], target: Target, folder: Path) -> list[str]:
     """Those of a variant's `files` that do not judge it; in another format's task, only answers."""
     modules = [name.partition(":")[0] for name in target.python_functions if ":" in name]
-    # What decides what is right and what the baseline is, and the manifest.
     sources = {*files} - {MANIFEST, *build.find_used_files(modules, folder)}
     is_task = read_origin(folder) is not None
     return sorted(file for file in sources if not is_task or Path(file).parts[0] == ANSWERS)
@@ -270,8 +269,7 @@ def session_worktree(context: Context, workshop: Workshop) -> Worktree | None:
     """The session's worktree; None if it is gone, or incomplete after a kill (deleted)."""
     tree = find_worktree(context.task.folder, workshop.worktree)
     briefs = (page.read_text() for page in workshop.briefs_folder.glob("*-brief.json"))
-    # A brief is written only when its worktree is complete.
-    is_complete = any(str(workshop.worktree) in text for text in briefs)
+    is_complete = any(str(workshop.worktree) in text for text in briefs)  # A brief comes last.
     if is_complete or (tree is not None and tree.owner is not None):
         return tree
     if workshop.worktree.exists():

@@ -204,7 +204,6 @@ def _propose_best(search: PointSearch, tree: Worktree, gain: float) -> BriefOutp
     best = next((search.trials[label] for label in search.ranking()), None)
     if best is not None and (best.ratio or 0.0) > 1:
         search.record(point_label(best.values), "best", ratio=best.ratio, worst=best.worst)
-    # Failures keep their order.
     trials = sorted(search.trials.values(), key=lambda trial: -(trial.ratio or 0.0))
     values = search.incumbent
     now = TriedPoint(tuning=search.name, values=values, outcome="incumbent", ratio=1.0, worst=1.0)

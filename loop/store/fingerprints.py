@@ -137,8 +137,7 @@ def fingerprints_of_step(record: Finished, sources: str) -> tuple[FailureSeen, .
         failure = checks.first_failure
         if failure is None:
             continue
-        # Of wrong outputs keep only the kind: count and size of wrong elements differ each time.
-        kind: str = failure.status
+        kind: str = failure.status  # Without count and size of wrong elements: they vary.
         is_named = kind == "refused" and (failure.fault is None or failure.fault.seed is None)
         if failure.status == "wrong" and not failure.wrong:
             kind = "inexact"  # No element is beyond the tolerance.

@@ -85,8 +85,7 @@ def checked_lines(path: Path) -> Iterator[tuple[Line, str]]:
             raise WorkFailed(f"{problem}: its checksum does not match", hint=hint)
         yield line, checksum
     _, checksum, is_intact = sums.split_checksum(partial_row[:-1], checksum)
-    # Complete line, wrong line-end byte: a kill would leave less.
-    if is_intact and checksum.encode() in partial_row:
+    if is_intact and checksum.encode() in partial_row:  # Whole but its end: no kill does that.
         hint = f"{len(rows)} lines before it are whole; end line {len(rows) + 1} with a line end"
         raise WorkFailed(f"{path}:{len(rows) + 1}: damaged line end", hint=hint)
 

@@ -162,12 +162,11 @@ def import_session(session: Path, root: Path) -> Path:
     destination = root / session.name
     if destination.exists():
         paths = (folder / journal.NAME for folder in (destination, session))
-        texts = (path.read_text(errors="replace") if path.is_file() else "" for path in paths)
-        local, brought = texts
-        if brought and local.startswith(brought):  # Copied earlier; it may have gone on here.
+        local, sent = (path.read_text(errors="replace") if path.is_file() else "" for path in paths)
+        if sent and local.startswith(sent):  # Copied earlier; it may have gone on here.
             return destination
         whole_lines = local[: local.rfind("\n") + 1]
-        if not whole_lines or not brought.startswith(whole_lines):
+        if not whole_lines or not sent.startswith(whole_lines):
             message = f"{destination} is there already, and went on here meanwhile"
             raise WorkFailed(message, hint="move it aside")
     # At any moment `destination` or its `.old` copy holds a whole session.
