@@ -198,7 +198,6 @@ def _find_smallest(prober: FailureProber) -> Waiting[Smallest]:
     """Shrink the failing workload, then confirm in a fresh process that the smallest one fails."""
 
     def fails(case: Case) -> Waiting[bool]:
-        """Whether the variant fails in the same way on this case; False without time."""
         return not prober.is_spent and (yield from prober.ask_gate(case)) == "fails"
 
     start = prober.start_check

@@ -163,19 +163,18 @@ def make_ledger(rows: Sequence[SessionRow], damaged: dict[str, str]) -> Ledger:
     return Ledger(totals=totals, rows=costs, notes=notes, damaged=damaged, **spared)
 
 
-def cost_notes(sessions: Sequence[SessionRow]) -> Iterator[str]:
+def cost_notes(rows: Sequence[SessionRow]) -> Iterator[str]:
     """Sentences on resources without a figure, on stated amounts, and the notes of the bills."""
-    gaps = [missing for session in sessions for missing in session.unmeasured]
+    gaps = [missing for row in rows for missing in row.unmeasured]
     for resource, name in RESOURCE_NAMES.items():
         reasons = [missing.reason for missing in gaps if missing.resource == resource]
         if reasons:
             same_reason = f" ({reasons[0]})" if len(set(reasons)) == 1 else ""
-            yield f"{name}: not measured in {len(reasons)} of {len(sessions)} sessions{same_reason}"
-    stated = [row for row in sessions if any(charge.basis == "stated" for charge in row.charges)]
+            yield f"{name}: not measured in {len(reasons)} of {len(rows)} sessions{same_reason}"
+    stated = [row for row in rows if any(charge.basis == "stated" for charge in row.charges)]
     if stated:
-        numbers = f"{len(stated)} of {len(sessions)} sessions"
-        yield f"stated by somebody, not measured: charges of {numbers}"
-    count_by_note = Counter(note for session in sessions for note in session.notes)
+        yield f"stated by somebody, not measured: charges of {len(stated)} of {len(rows)} sessions"
+    count_by_note = Counter(note for row in rows for note in row.notes)
     for note, count in count_by_note.items():
         yield note if count == 1 else f"{note} ({count} sessions)"
 
@@ -203,8 +202,7 @@ def keep_or_stop(
     """Costs of idling and of a stop, by the price of this GPU, or of the last session's.
     `restart_minutes`: None: as measured in past sessions. Raises UsageError."""
     if idle_hours is None:
-        hint = "loop cost keep-or-stop --idle-hours 5"
-        raise UsageError("for how long will the GPU idle?", hint)
+        raise UsageError("for how long will the GPU idle?", "loop cost keep-or-stop --idle-hours 5")
     for option, amount in (("--idle-hours", idle_hours), ("--restart-minutes", restart_minutes)):
         if amount is not None and not (math.isfinite(amount) and 0 <= amount < 1e6):
             message = f"{option} {amount:g}: expected a number from 0 to 1e+06"

@@ -344,7 +344,6 @@ def check_stop_rules(
 ) -> list[StopRule]:
     """Check the stop rules on ended sessions, oldest first. `budget_s`, `used_s`: of this session;
     without them, its prediction is the budget of the last one."""
-    # `recorded`: from before loop, known only by the figures of its report.
     ended = [row for row in rows if not row.recorded and row.status in ("passed", "failed")]
     latest, name = ended[-1] if ended else None, "this session"
     if used_s is None and latest is not None and latest.predicted is not None:

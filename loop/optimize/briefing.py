@@ -375,8 +375,7 @@ def sum_spending(context: Context) -> CampaignSpent:
     """What the campaign has spent and gained so far. Dollars: known costs of AI, and the machine's
     price for the time of all ended steps, with hosts."""
     changes = SessionChanges(context.finished)
-    proposals = proposing.read_proposals(workshop_of(context).briefs_folder.parent)
-    use = proposing.sum_ai_use(proposals)
+    use = proposing.sum_ai_use(proposing.read_proposals(workshop_of(context).briefs_folder.parent))
     is_unattended = context.task.campaign.is_unattended
     since_last_kept = 0  # Candidates that were judged or refused.
     for record in context.finished if is_unattended else ():

@@ -115,7 +115,6 @@ def decide(context: Context, arguments: GainTerms) -> RunningAction[DecisionOutp
     """Keep the change, as a commit on the session's branch, or revert it; its patch stays. A
     session that was killed in between repeats this safely."""
     at_hand = change_at_hand(context)
-    briefs_folder = session_changes.workshop_of(context).briefs_folder
     yield Tick("deciding")
     edit, brief = at_hand.brief_output, at_hand.brief_output.brief
     if at_hand.tree.head == edit.base:  # Not committed yet by an attempt that was killed.
@@ -144,7 +143,7 @@ def decide(context: Context, arguments: GainTerms) -> RunningAction[DecisionOutp
         if tree.head == edit.base:
             tree.commit(f"{change.variant}: {reason}\n\nChange {change.number}.", session)
         branch = tree.point_branch(f"loop/{session}") if tree.repository else ""
-        kept_patch = briefs_folder / KEPT_PATCH
+        kept_patch = session_changes.workshop_of(context).briefs_folder / KEPT_PATCH
         briefs = outputs_by_run(context.finished, BriefOutput)
         first_base = next((output.base for _, output in briefs if output.base), edit.base)
         write_atomic(kept_patch, tree.patch(first_base))
@@ -154,7 +153,7 @@ def decide(context: Context, arguments: GainTerms) -> RunningAction[DecisionOutp
         message += f"; take it over: {taking}" if taking else f"; {as_patch}"
         for _, output in outputs_by_run(steps, BuildOutput)[:1]:
             incumbents |= {build.variant: build.build_id for build in output.builds}
-        project = Project(tree.target, briefs_folder.parent.parent, bundled=False)
+        project = Project(tree.target, kept_patch.parents[2], bundled=False)  # With all sessions.
         fields |= {"taking": taking, "ground": targets.sources_hash(project)}
     learned = (f"Change {change.number} to {change.variant} was {outcome}: {reason}.",)
     fields |= {"kept": outcome == "kept", "tried": change, "branch": branch, "learned": learned}

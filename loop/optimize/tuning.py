@@ -199,8 +199,7 @@ def tune(context: Context, arguments: GainTerms) -> RunningAction[BriefOutput]:
 
 
 def _propose_best(search: PointSearch, tree: Worktree, gain: float) -> BriefOutput:
-    """Write the fastest point into the worktree's manifest, and save that edit with its brief; no
-    edit if none is faster than the incumbent by the share `gain`."""
+    """Save the fastest point as an edit of the manifest with a brief, if faster by a share `gain`."""
     best = next((search.trials[label] for label in search.ranking()), None)
     if best is not None and (best.ratio or 0.0) > 1:
         search.record(point_label(best.values), "best", ratio=best.ratio, worst=best.worst)
@@ -217,8 +216,7 @@ def _propose_best(search: PointSearch, tree: Worktree, gain: float) -> BriefOutp
     others = len(search.tuning.points) - (search.incumbent in search.tuning.points)
     results = f"of {others} others {', '.join(parts)}" if parts else "there is no other point"
     if best is None or best.ratio is None or best.ratio < 1 + gain:
-        label = point_label(search.incumbent)
-        message = f"{search.name}: the incumbent stays ({label}); {results}"
+        message = f"{search.name}: the incumbent stays ({point_label(values)}); {results}"
         return BriefOutput(message=message, learned=(f"Tuning {message}.",), **fields)
     manifest, context = tree.target / MANIFEST, search.context
     workshop = session_changes.workshop_of(context)
