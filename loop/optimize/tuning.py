@@ -199,7 +199,7 @@ def tune(context: Context, arguments: GainTerms) -> RunningAction[BriefOutput]:
 
 
 def _propose_best(search: PointSearch, tree: Worktree, gain: float) -> BriefOutput:
-    """Save the fastest point as an edit of the manifest with a brief, if faster by a share `gain`."""
+    """Save the fastest point as an edit of the manifest with a brief, if faster by share `gain`."""
     best = next((search.trials[label] for label in search.ranking()), None)
     if best is not None and (best.ratio or 0.0) > 1:
         search.record(point_label(best.values), "best", ratio=best.ratio, worst=best.worst)
