@@ -263,8 +263,8 @@ def _run_candidate(
     usd: float | None,
 ) -> Waiting[None]:
     """Run one proposer in a worktree of its own; save its proposal. If its edit fails to compile,
-    it runs again with the errors, `MAX_REPAIRS` times at most. Until then the saved proposal says
-    `interrupted`, for a session that is killed. `head`: the incumbent's commit."""
+    it runs again with the errors, `MAX_REPAIRS` times at most. Until it ends, the saved proposal
+    says `interrupted`, for a session that is killed. `head`: the incumbent's commit."""
     workshop, runs = workshop_of(context), list[Proposal]()
     page = workshop.briefs_folder / "candidates" / f"{number:04}-brief.md"
     page.parent.mkdir(parents=True, exist_ok=True)
