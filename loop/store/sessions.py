@@ -249,8 +249,8 @@ def verified_builds(root: Path, head: SessionHead) -> tuple[EarlierTry, ...]:
         verified = {checks.variant: checks for output in outputs for checks in output.variants}
         for variant, checks in verified.items():
             message = checks.first_failure.message if checks.first_failure else ""
-            fields = {"ground": earlier_head.ground, "hypothesis": earlier_head.hypothesis}
-            fields |= {"session": folder.id, "variant": variant, "build_id": checks.build_id}
+            fields = {"session": folder.id, "variant": variant, "build_id": checks.build_id}
+            fields |= {"ground": earlier_head.ground, "hypothesis": earlier_head.hypothesis}
             attempts.append(EarlierTry(right=checks.is_right, message=message, **fields))
     return tuple(attempts)
 

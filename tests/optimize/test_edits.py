@@ -66,7 +66,7 @@ def test_a_link_or_a_deleted_folder_gives_nothing(trees: tuple[Worktree, Worktre
     (copy.target / "other.c").replace(copy.target / "scale.c")
     assert ((), ("scale.c (now a link, a folder or too large)",)) == take_edit(BRIEF, tree, copy, tmp_path / "1")
     assert "one\ntwo\nthree\n" == (copy.target / "scale.c").read_text()
-    assert ((), ()) == take_edit(BRIEF, tree, Worktree(tmp_path / "gone", tmp_path, None), tmp_path / "1.patch")
+    assert ((), ()) == take_edit(BRIEF, tree, Worktree(tmp_path, tmp_path / "gone", None), tmp_path / "1.patch")
 
 
 def test_a_folder_that_became_a_link_leads_nowhere(trees: tuple[Worktree, Worktree], tmp_path: Path) -> None:
