@@ -54,12 +54,10 @@ def make_bill(
         charges.append(Charge(resource="gpu", rate=jobs, seconds=host.seconds, usd=host.usd))
     if (ai := use.ai) is not None:
         if ai.usd is not None:
-            source = f"{' and '.join(ai.agents) or 'an agent'}, its own result"
-            basis = "stated" if ai.source == "stated" else "measured"
-            rate_name = "stated" if ai.source == "stated" else source
-            charges.append(
-                Charge(resource="ai", rate=rate_name, seconds=0, usd=ai.usd, basis=basis)
-            )
+            fields = {"rate": "stated", "basis": "stated"}
+            if ai.source != "stated":
+                fields = {"rate": f"{' and '.join(ai.agents) or 'an agent'}, its own result"}
+            charges.append(Charge(resource="ai", seconds=0, usd=ai.usd, **fields))
         if ai.unpriced:  # An unknown amount is not zero.
             tokens = sum(model.tokens for model in ai.models if model.usd is None)
             reason = f"{', '.join(ai.unpriced)} stated no AI cost (--ai-usd)"
@@ -119,7 +117,8 @@ def rate_for_gpu(card: RateCard, gpu: str | None) -> Rate | None:
 
 def explain_missing_price(card: RateCard, gpu: str | None) -> str:
     """Message that the charged rate is not for this GPU, with the card's prices for the GPU."""
-    charged_rate, problem = card.find_rate(card.gpu), f"the rate card charges {card.gpu}"
+    charged_rate = card.find_rate(card.gpu)
+    problem = f"the rate card charges {card.gpu}"
     if charged_rate and charged_rate.gpu:
         problem += f", the price of a machine with {charged_rate.gpu}"
     problem += f"; this GPU is {gpu or 'not known'}"

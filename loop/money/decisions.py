@@ -345,7 +345,8 @@ def check_stop_rules(
     """Check the stop rules on ended sessions, oldest first. `budget_s`, `used_s`: of this session;
     without them, its prediction is the budget of the last one."""
     ended = [row for row in rows if not row.recorded and row.status in ("passed", "failed")]
-    latest, name = ended[-1] if ended else None, "this session"
+    name = "this session"
+    latest = ended[-1] if ended else None
     if used_s is None and latest is not None and latest.predicted is not None:
         name, used_s, budget_s = latest.id, latest.seconds, latest.predicted.seconds
     rule = f"budget + {100 * (OVERRUN_FACTOR - 1):.0f} %"
