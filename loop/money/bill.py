@@ -54,10 +54,10 @@ def make_bill(
         charges.append(Charge(resource="gpu", rate=jobs, seconds=host.seconds, usd=host.usd))
     if (ai := use.ai) is not None:
         if ai.usd is not None:
-            fields = {"rate": "stated", "basis": "stated"}
+            source = {"rate": "stated", "basis": "stated"}
             if ai.source != "stated":
-                fields = {"rate": f"{' and '.join(ai.agents) or 'an agent'}, its own result"}
-            charges.append(Charge(resource="ai", seconds=0, usd=ai.usd, **fields))
+                source = {"rate": f"{' and '.join(ai.agents) or 'an agent'}, its own result"}
+            charges.append(Charge(resource="ai", seconds=0, usd=ai.usd, **source))
         if ai.unpriced:  # An unknown amount is not zero.
             tokens = sum(model.tokens for model in ai.models if model.usd is None)
             reason = f"{', '.join(ai.unpriced)} stated no AI cost (--ai-usd)"
