@@ -27,56 +27,45 @@ from loop.model.money import AiUse, ModelUse
 from loop.report import format as say
 from loop.store.sessions import SessionFolder
 
-LOGIN_PATTERN = (
+LOGIN_PATTERN = (  # In the output of a program that has to be logged in.
     r"not logged in|please (run )?.{0,20}log ?in|/login|invalid api key|\b401\b|unauthorized"
 )
-"""Regular expression for the last output of a failed program that has to be logged in."""
+SHELL_WORDS = ("exec", "cd", "if", "for", "while")  # A command may begin with one of these.
 
 
 @dataclass(frozen=True)
 class Preset:
     """How to call a program, and how to read its output."""
 
-    command: str
-    """Shell command; gets the brief on standard input. See `fill_placeholders` for its braces."""
-    budget_arguments: str = ""
-    """Arguments that limit its cost to `{usd}`, of a program that prints its cost."""
-    variables: tuple[str, ...] = ()
-    """Environment variables to pass on, besides those of every child process."""
+    command: str  # Shell command with braces (`fill_placeholders`); reads the brief as input.
+    budget_arguments: str = ""  # Limit its cost to `{usd}`, if it prints its cost.
+    variables: tuple[str, ...] = ()  # Environment variables besides those of every child.
     config_files: tuple[str, ...] = ()  # Its configuration files, relative to the home folder.
 
 
-PLACEHOLDERS = (
-    "brief",
-    "json",
-    "workdir",
-    "answer",
-    "usd",
-)  # Names that a command may use in braces.
-PRESETS: dict[str, Preset] = {
+PLACEHOLDERS = ("brief", "json", "workdir", "answer", "usd")  # Names that braces may hold.
+PRESETS: dict[str, Preset] = {  # By the name that `--proposer` accepts.
     "claude": Preset(
         command="claude -p --output-format stream-json --verbose --permission-mode acceptEdits"
         " --allowedTools Bash Edit Write Read Glob Grep",
         budget_arguments=" --max-budget-usd {usd}",
         variables=(
-            "ANTHROPIC_API_KEY",
-            "ANTHROPIC_BASE_URL",
-            "CLAUDE_CODE_OAUTH_TOKEN",
-            "CLAUDE_CONFIG_DIR",
+            *("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"),
+            *("CLAUDE_CODE_OAUTH_TOKEN", "CLAUDE_CONFIG_DIR"),
         ),
         config_files=(".claude", ".claude.json"),
     ),
     "codex": Preset(
-        command="codex exec --json -C {workdir} -s workspace-write --skip-git-repo-check --ephemeral -",
+        command="codex exec --json -C {workdir} -s workspace-write --skip-git-repo-check"
+        " --ephemeral -",
         variables=("OPENAI_API_KEY", "CODEX_API_KEY", "CODEX_HOME"),
         config_files=(".codex",),
     ),
 }
-"""Known programs by the name that `--proposer` accepts."""
 
 
 def find_preset(proposer: str) -> Preset:
-    """The preset (command, its options and files) of this name, or one for the user's own command."""
+    """The preset of this name, or one for the user's own command."""
     return PRESETS.get(proposer.strip()) or Preset(proposer)
 
 
@@ -87,45 +76,34 @@ def fill_placeholders(command: str, values: Mapping[str, str]) -> str:
 
 
 def refuse_unready(campaign: Campaign) -> None:
-    """Raise UsageError if a campaign with a proposer cannot begin: no command, no such program, an unknown
-    placeholder, or dollars as the only budget of a program that does not say what it costs."""
+    """Raise UsageError if a campaign with a proposer cannot begin: no command, no such program, an
+    unknown placeholder, or dollars as the only budget of a program that states no cost."""
     if not campaign.is_unattended:
         return
     preset = find_preset(campaign.proposer)
     try:
         words = [word for word in shlex.split(preset.command) if "=" not in word]
     except ValueError as error:
-        raise UsageError(
-            f"--proposer {preset.command!r}: {error}", hint="close the quote"
-        ) from error
+        raise UsageError(f"--proposer {preset.command!r}: {error}", "close the quote") from error
     if not words:
         hint = "--proposer 'CMD {brief} {workdir}', claude, codex or person"
         raise UsageError("--proposer: no command", hint=hint)
     program = words[0]
-    is_shell_syntax = re.search(r"[;&|<>$`(){}]", program) or program in (
-        "exec",
-        "cd",
-        "if",
-        "for",
-        "while",
-    )
+    is_shell_syntax = program in SHELL_WORDS or re.search(r"[;&|<>$`(){}]", program)
     if not is_shell_syntax and shutil.which(program) is None and not Path(program).exists():
-        raise UsageError(
-            f"--proposer: there is no program `{program}` on the PATH",
-            hint=f"install it, or name another: {', '.join(PRESETS)}, or any command",
-        )
+        message = f"--proposer: there is no program `{program}` on the PATH"
+        hint = f"install it, or name another: {', '.join(PRESETS)}, or any command"
+        raise UsageError(message, hint)
     for name in re.findall(r"(?<![$'])\{(\w+)\}", preset.command):
         if name not in PLACEHOLDERS:
-            placeholders = ", ".join(f"{{{place}}}" for place in PLACEHOLDERS)
-            raise UsageError(
-                f"--proposer: nothing is put in the place of {{{name}}}", f"known: {placeholders}"
-            )
+            known = ", ".join(f"{{{place}}}" for place in PLACEHOLDERS)
+            message = f"--proposer: nothing is put in the place of {{{name}}}"
+            raise UsageError(message, f"known: {known}")
     other_limits = (campaign.candidates, campaign.minutes, campaign.tokens)
     if campaign.usd is not None and not preset.budget_arguments and not any(other_limits):
-        raise UsageError(
-            f"--max-usd {campaign.usd:g}: `{program}` does not say what it costs, so dollars alone end nothing",
-            hint="add --max-candidates 20, or --max-minutes 60",
-        )
+        message = f"`{program}` does not say what it costs, so dollars alone end nothing"
+        hint = "add --max-candidates 20, or --max-minutes 60"
+        raise UsageError(f"--max-usd {campaign.usd:g}: {message}", hint)
 
 
 @functools.cache
@@ -136,22 +114,16 @@ def can_isolate() -> bool:
 
 
 def isolation_command(root: Path, locks: Path, notes: Path, preset: Preset) -> tuple[str, ...]:
-    """The `bwrap` command line that isolates a proposer, with its own configuration and what `loop kernels check`
-    needs; empty without isolation. `root`: its worktree; `locks`: of devices; `notes`: of the brief."""
+    """The `bwrap` command that isolates a proposer, with its configuration and what `loop kernels
+    check` needs; or empty. `root`: its worktree; `locks`: of devices; `notes`: of the brief."""
     # A user's own command may keep files anywhere, so it is not isolated.
     if not preset.config_files or not can_isolate():
         return ()
     home = Path.home()
     arguments = ["bwrap", "--die-with-parent", "--ro-bind", "/", "/", "--dev-bind", "/dev", "/dev"]
     arguments += ["--proc", "/proc", "--tmpfs", "/tmp", "--tmpfs", str(home)]
-    readable = [
-        cache_folder(),
-        state_folder(),
-        PACKAGE.parent,
-        Path(sys.prefix),
-        Path(sys.base_prefix),
-        notes,
-    ]
+    readable = [cache_folder(), state_folder(), PACKAGE.parent]
+    readable += [Path(sys.prefix), Path(sys.base_prefix), notes]
     for folder in map(Path, proposer_path()):  # Programs of the PATH below the home folder.
         if folder.is_relative_to(home):
             readable.append(folder.parent if folder.name == "bin" else folder)
@@ -168,12 +140,9 @@ def proposer_path() -> list[str]:
     return list(dict.fromkeys([*paths, str(Path(sys.executable).parent)]))
 
 
-ANSWER_FILE = "loop-answer.json"
-"""A file that a proposer may write at the top of its worktree: `{"idea": "...", "done": true}`."""
-CACHE_FOLDER = ".git/loop-cache"  # Build cache of a candidate's checks, in its worktree; the gate never uses it.
-LAST_CHARACTERS = (
-    4000  # Characters at the end of a failed program's output in which a refusal is looked for.
-)
+ANSWER_FILE = "loop-answer.json"  # May be at the worktree's top: `{"idea": "...", "done": true}`.
+CACHE_FOLDER = ".git/loop-cache"  # For a candidate's checks; the gate never uses it.
+LAST_CHARACTERS = 4000  # Most characters at the end of a failed program's output that are searched.
 END_LIMIT_S = 3.0  # Seconds between SIGTERM and SIGKILL.
 LONGEST_ANSWER = 1 << 16  # Most characters of an answer file that are read.
 PASSED_VARIABLES = ("LOOP_STATE", "LOOP_SESSIONS", "PYTHONDONTWRITEBYTECODE")
@@ -185,21 +154,19 @@ class ProposerTask:
     """One run of a campaign's proposer, with its limits."""
 
     number: int  # Number of the candidate.
-    campaign: Campaign
-    """Names the proposer, its longest silence and more environment variables to pass on."""
+    campaign: Campaign  # Names proposer, longest silence, more variables to pass.
     brief_page: Path  # The brief in Markdown; the same as JSON next to it.
     root: Path  # The candidate's worktree.
     folder: Path  # The target's folder in it, for the proposer's edits.
     locks: Path  # Folder of the device's locks, which all candidates share.
     output: Path  # The file for all that it prints.
     limit_s: float
-    usd: float | None = None
-    """Its share of the campaign's dollars, for a program that takes a limit."""
+    usd: float | None = None  # Its share of the campaign's dollars, if it takes a limit.
 
 
 def run_proposer(task: ProposerTask) -> Waiting[Proposal]:
-    """Run the proposer to its end, and end its process group. Returns its proposal without an edit: `ended` is
-    `edited` if the program ended normally. Closing the generator ends the proposer and all its child processes."""
+    """Run the proposer to its end; its proposal without an edit (`ended` is `edited` if the program
+    ended normally). Closing the generator ends the proposer and all its child processes."""
     preset = find_preset(task.campaign.proposer)
     value_by_name = {
         "brief": str(task.brief_page),
@@ -209,9 +176,8 @@ def run_proposer(task: ProposerTask) -> Waiting[Proposal]:
         "usd": f"{task.usd:.2f}" if task.usd is not None else "",
     }
     template = preset.command + (preset.budget_arguments if task.usd is not None else "")
-    command = (
-        f"{{ {fill_placeholders(template, value_by_name)}\n}} < {shlex.quote(str(task.brief_page))}"
-    )
+    page = shlex.quote(str(task.brief_page))
+    command = f"{{ {fill_placeholders(template, value_by_name)}\n}} < {page}"
     names = (*PASSED_VARIABLES, *preset.variables, *task.campaign.env)
     environment = {name: os.environ[name] for name in names if name in os.environ}
     environment["LOOP_CACHE"] = str(task.root / CACHE_FOLDER)
@@ -225,9 +191,8 @@ def run_proposer(task: ProposerTask) -> Waiting[Proposal]:
             yield Tick(f"the proposer is at work ({say.seconds(time.monotonic() - started_s)})")
             child.wait_for_output()
             now_s = time.monotonic()
-            printed_bytes = sum(
-                len(stream.kept) + stream.dropped_bytes for stream in (child.output, child.errors)
-            )
+            streams = (child.output, child.errors)
+            printed_bytes = sum(len(stream.kept) + stream.dropped_bytes for stream in streams)
             if printed_bytes != known_bytes:
                 known_bytes, last_output_s = printed_bytes, now_s
             if now_s - last_output_s > task.campaign.quiet_minutes * 60:
@@ -245,9 +210,8 @@ def run_proposer(task: ProposerTask) -> Waiting[Proposal]:
         completed = child.completed(timed_out=stop_reason is not None)
     answer: dict[str, Any] = {}  # Its values are unchecked; empty if unreadable.
     with contextlib.suppress(OSError, ValueError, RecursionError):
-        document = json.loads(
-            (task.root / ANSWER_FILE).read_text(errors="replace")[:LONGEST_ANSWER]
-        )
+        text = (task.root / ANSWER_FILE).read_text(errors="replace")
+        document = json.loads(text[:LONGEST_ANSWER])
         answer = document if isinstance(document, dict) else {}
     printed = completed.output + completed.errors
     write_atomic(task.output, printed)
@@ -257,26 +221,19 @@ def run_proposer(task: ProposerTask) -> Waiting[Proposal]:
         needs_login = re.search(LOGIN_PATTERN, printed[-LAST_CHARACTERS:], re.IGNORECASE)
         ended = ended if ended == "done" else "login" if needs_login else "failed"
         last_line = (printed.strip().splitlines() or [""])[-1].strip()[:200]
-    program = Path(next(iter(preset.command.split()), "an agent")).name
-    note = f"{program} printed no result"
-    unknown_use = AiUse(
-        source="result", agents=(program,), usd=None, unpriced=(program,), notes=(note,)
-    )
-    return Proposal(
-        number=task.number,
-        ended=ended,
-        said=last_line,
-        seconds=completed.seconds,
-        use=read_ai_use(completed.output) or unknown_use,
-        idea=str(answer.get("idea", ""))[:200].replace("\n", " "),
-        isolated=bool(isolation),
-    )
+    names = (Path(next(iter(preset.command.split()), "an agent")).name,)
+    note = f"{names[0]} printed no result"
+    unknown_use = AiUse(source="result", agents=names, usd=None, unpriced=names, notes=(note,))
+    idea = str(answer.get("idea", ""))[:200].replace("\n", " ")
+    use = read_ai_use(completed.output) or unknown_use
+    fields = {"seconds": completed.seconds, "isolated": bool(isolation)}
+    return Proposal(number=task.number, ended=ended, said=last_line, use=use, idea=idea, **fields)
 
 
 @contextlib.contextmanager
 def kill_new_orphans() -> Iterator[None]:
-    """At the end of the block, kill processes that lost their parent in it and became our children: also those
-    that left their process group and cleared their environment."""
+    """At the end of the block, kill processes that lost their parent in it and became our children:
+    also those that left their process group and cleared their environment."""
     earlier_children = {child.pid for child in psutil.Process().children()}
     try:
         yield
@@ -292,16 +249,15 @@ def kill_new_orphans() -> Iterator[None]:
                     os.waitpid(pid, 0)
 
 
-TOKEN_KEYS = (
+TOKEN_KEYS = (  # Kinds of tokens in a report of use; each token counts in one kind.
     *("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens"),
     *("inputTokens", "outputTokens", "cacheReadInputTokens", "cacheCreationInputTokens"),
 )
-"""Kinds of tokens in a report of use; each token counts in one kind."""
 
 
 def read_ai_use(printed: str) -> AiUse | None:
-    """The AI use that an agent's output reports; None without a report, or if a number is invalid. `claude`
-    prints its total cost and the tokens of each model. `codex` prints tokens a turn and no price."""
+    """The AI use that an agent's output reports; None without one, or if a number is invalid.
+    `claude` prints its total cost and the tokens of each model. `codex` prints tokens a turn."""
     objects: list[dict[str, Any]] = []
     lines = printed.splitlines()  # One JSON document a line, among lines of text.
     with contextlib.suppress(ValueError, RecursionError):
@@ -320,15 +276,14 @@ def read_ai_use(printed: str) -> AiUse | None:
             return _read_claude_use(claude_results[-1], model)
         if turns:
             use = ModelUse(model=model, tokens=sum(map(_count_tokens, turns)), usd=None)
-            return AiUse(
-                source="result", agents=("codex",), models=(use,), usd=None, unpriced=(model,)
-            )
+            fields = {"agents": ("codex",), "models": (use,), "unpriced": (model,)}
+            return AiUse(source="result", usd=None, **fields)
     return None
 
 
 def _read_claude_use(result: Mapping[str, Any], default_model: str) -> AiUse:
-    """The use in the final message of `claude`. `default_model`: name for the tokens if it lists no models. A
-    cost of 0 with tokens is unknown. Raises ValueError for an invalid number."""
+    """The use in the final message of `claude`. `default_model`: name for the tokens if it lists no
+    models. A cost of 0 with tokens is unknown. Raises ValueError for an invalid number."""
     usd = _check_number(result["total_cost_usd"])
     usage_by_model = result.get("modelUsage") or {default_model: result.get("usage")}
     models = []
@@ -350,13 +305,9 @@ def _count_tokens(usage: object) -> int:
     return int(sum(_check_number(count) for count in counts))
 
 
-def _check_number(value: object) -> float:
+def _check_number(value: Any) -> float:
     """The same number. Raises ValueError unless it is one of 0 or more, and finite."""
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, int | float)
-        or not 0 <= value < float("inf")
-    ):
+    if type(value) not in (int, float) or not 0 <= value < float("inf"):
         raise ValueError(f"expected a number, 0 or more, got {value!r}")
     return float(value)
 
@@ -373,14 +324,14 @@ class StatedAiCost(Model):
 
 
 def check_stated_usd(usd: float | None) -> float | None:
-    """The dollars of `--ai-usd`. Raises LoopError for a negative or infinite amount."""
+    """Dollars of `--ai-usd`. Raises LoopError for a negative or infinite amount."""
     if usd is not None and not 0 <= usd < float("inf"):
         raise UsageError(f"--ai-usd {usd}: expected dollars, 0 or more", hint="--ai-usd 1.50")
     return usd
 
 
 def save_stated_cost(folder: SessionFolder, usd: float | None) -> None:
-    """Save the cost that the user stated (`--ai-usd`) in a session; without one, nothing changes."""
+    """Save the cost that the user stated (`--ai-usd`) in a session, if any."""
     if usd is not None:
         sums.write_sealed(folder.path / STATED_FILE, StatedAiCost(stated_usd=usd))
 
@@ -392,8 +343,8 @@ def read_proposals(session: Path) -> list[Proposal]:
 
 
 def read_session_use(folder: SessionFolder) -> tuple[AiUse | None, str]:
-    """A session's AI use, as agents reported it; dollars that they left unknown are those the user stated. None
-    without either; None and the reason if a file is damaged."""
+    """A session's AI use, as agents reported it; dollars that they left unknown are those the user
+    stated. None without either; None and the reason if a file is damaged."""
     path = folder.path / STATED_FILE
     try:
         stated_usd = sums.read_sealed(StatedAiCost, path).stated_usd if path.exists() else None

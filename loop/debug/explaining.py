@@ -1,7 +1,4 @@
-"""Explain why a variant is wrong: threads, kept state, a known fault, or a rule on workloads.
-
-The debugging steps share the failure to examine, and a prober that asks the gate.
-"""
+"""Explain why a variant is wrong: threads, kept state, a known fault, or a rule on workloads."""
 
 import math
 import random
@@ -18,6 +15,7 @@ from loop.debug.rules import Case, RuleSearch
 from loop.gate.kernel import build_sides, usual_dtype
 from loop.gate.verify import Job, SideChecker, WhichCalls, verify
 from loop.machine.machine import cores
+from loop.model import workloads
 from loop.model.dtypes import Layout
 from loop.model.measurement import Check, VariantChecks
 from loop.model.output import (
@@ -30,15 +28,6 @@ from loop.model.output import (
     outputs_of,
 )
 from loop.model.target import Scalar, Signature, Workload
-from loop.model.workloads import (
-    count_operations,
-    expand_sets,
-    explain_unsupported,
-    format_entry,
-    is_supported,
-    make_entry,
-    make_workload,
-)
 from loop.report.findings import describe_location
 from loop.steps.context import Context, NoArguments, Result, RunningAction
 from loop.workers.bench import KeptWorker, Side
@@ -47,14 +36,13 @@ HANG_S = 5.0  # Seconds after which a probe counts as hung; small workloads take
 MOST_PROBES = 200  # Most workloads that one search tries.
 MIN_ERRORS = 8  # Fewest wrong elements that show a pattern.
 NOTHING_WRONG = "no variant failed a check: no cause to look for"
-Fails = Callable[[Case], Waiting[bool]]
-"""Tries a case, and returns whether the variant fails on it."""
+Fails = Callable[[Case], Waiting[bool]]  # Tries a case: whether the variant fails.
 
 
 def failure_kind(check: Check) -> str:
-    """The kind of a check's failure, as in `wrong`, `hung` or `refused: error 3`; empty if it passed.
-    Failures of one kind count as one fault: a shape that the variant refuses is no smaller form of a
-    wrong output. `inexact`: it failed although every element is within the tolerance."""
+    """The kind of a check's failure, as in `wrong`, `hung` or `refused: error 3`; empty if it
+    passed. Failures of one kind count as one fault: a shape that the variant refuses is no smaller
+    form of a wrong output. `inexact`: it failed although every element is within the tolerance."""
     if check.passed:
         return ""
     if check.status == "wrong":
@@ -68,18 +56,15 @@ class BudgetSpent(Exception):
 
 
 class FailureProber:
-    """The most frequent kind of failure of a wrong variant. Asks the gate whether the variant fails alike on other
-    workloads, and caches every answer."""
+    """The most frequent kind of failure of a wrong variant. Asks the gate whether the variant fails
+    alike on other workloads, and caches every answer."""
 
     def __init__(self, context: Context, side: Side, deadline: float) -> None:
-        """`side`: at least one check of this build in this session failed; `deadline`: on the monotonic clock."""
+        """`side`: its build failed a check in this session; `deadline`: on the monotonic clock."""
         self.bench, self.side, self.deadline = context.bench, side, deadline
         self.signature, build = context.bench.target.signature, (side.name, side.build_id)
-        parts = [
-            part
-            for output in outputs_of(context.finished, ChecksOutput)
-            for part in output.variants
-        ]
+        outputs = outputs_of(context.finished, ChecksOutput)
+        parts = [part for output in outputs for part in output.variants]
         own_parts = [part for part in parts if (part.variant, part.build_id) == build]
         self.checks = [check for part in own_parts for check in part.checks]
         """All checks of the variant in this session, in the order of the verifications."""
@@ -100,14 +85,11 @@ class FailureProber:
                 -check.total,
             ),
         )
-        """The check with the most even split of right and wrong elements: it shows their pattern best."""
+        """The check with the most even split of right and wrong elements: it shows the pattern."""
         self.seed = self.start_check.workload.base_seed  # Base seed of all probes.
-        self.outcomes: dict[frozenset[tuple[str, Scalar]], ProbeOutcome] = {}
-        """Case and shift of its seed to the gate's answer."""
+        self.outcomes: dict[frozenset[tuple[str, Scalar]], ProbeOutcome] = {}  # By case and shift.
         self.probe_count = 0
-        self._checker = SideChecker(
-            Job(side, (), call_limit_s=HANG_S), KeptWorker(self.bench, side)
-        )
+        self._gate = SideChecker(Job(side, (), call_limit_s=HANG_S), KeptWorker(self.bench, side))
 
     @property
     def is_spent(self) -> bool:
@@ -123,22 +105,18 @@ class FailureProber:
         """Make later calls in a new process with this many threads; None: as in verification."""
         self.close()
         side = replace(self.side, threads=threads) if threads else self.side
-        self._checker = SideChecker(
-            Job(side, (), call_limit_s=HANG_S), KeptWorker(self.bench, side)
-        )
+        self._gate = SideChecker(Job(side, (), call_limit_s=HANG_S), KeptWorker(self.bench, side))
 
     def close(self) -> None:
         """End the worker process; the next probe starts a fresh one."""
-        self._checker.worker.close()
+        self._gate.worker.close()
 
     def build_workload(self, case: Case, seed_shift: int = 0) -> Workload:
         """The workload of a case, with the failure's type, and its seed plus `seed_shift`."""
-        entry = {
-            name: value for name, value in case.items() if name != "inputs" and value != "none"
-        }
-        return make_workload(
-            self.bench.target, entry, self.start_check.workload.dtype, self.seed + seed_shift
-        )
+        entry = {name: value for name, value in case.items() if value != "none"}
+        entry.pop("inputs", None)
+        dtype, seed = self.start_check.workload.dtype, self.seed + seed_shift
+        return workloads.make_workload(self.bench.target, entry, dtype, seed)
 
     def ask_gate(self, case: Case, seed_shift: int = 0) -> Waiting[ProbeOutcome]:
         """The gate's answer on a case, cached. Raises BudgetSpent if the budget is used up."""
@@ -150,19 +128,17 @@ class FailureProber:
         return self.outcomes[key]
 
     def check(self, case: Case, seed_shift: int = 0) -> Waiting[Check]:
-        """Check a case now, without the cache or the budget. A size that the variant, the generator or the
-        reference does not take gives a check with status `refused`."""
+        """Check a case now, without the cache or the budget. A size that the variant, the generator
+        or the reference does not take gives a check with status `refused`."""
         workload = self.build_workload(case, seed_shift)
-        layout, why = (
-            cast(Layout, case.get("inputs", "contiguous")),
-            explain_unsupported(self.side, workload),
-        )
+        layout = cast(Layout, case.get("inputs", "contiguous"))
+        why = workloads.explain_unsupported(self.side, workload)
         self.probe_count += 1
         check = Check(workload=workload, inputs=layout, status="refused", message=why)
         if not why:
             try:
                 yield from self.bench.prepare_answer(workload)
-                check = yield from self._checker.make_check(workload, layout)
+                check = yield from self._gate.make_check(workload, layout)
             except WorkFailed as failed:
                 check = check.model_copy(update={"message": failed.message})
             yield from self.bench.discard_answer(workload)
@@ -170,18 +146,18 @@ class FailureProber:
         return check
 
     def find_wrong_calls(self, check: Check, threads: int | None) -> Waiting[WhichCalls]:
-        """Repeat a check in a new process: which of its calls are wrong. `all` if they give no output, or outputs
-        that are wrong together. `threads`: as for `begin_process`. Raises BudgetSpent, also if a call hangs."""
+        """Repeat a check in a new process (`threads`: see `begin_process`): which calls are wrong.
+        `all`: no output, or wrong together. Raises BudgetSpent, also if a call hangs."""
         if self.is_spent:
             raise BudgetSpent
         self.begin_process(threads)
         try:
-            repeat = yield from self._checker.make_check(check.workload, check.inputs)
+            repeat = yield from self._gate.make_check(check.workload, check.inputs)
         except WorkFailed:
             return "all"
         if repeat.status == "hung":
             raise BudgetSpent
-        which = {calls.which for calls in self._checker.wrong_calls.values()} - {"none"}
+        which = {calls.which for calls in self._gate.wrong_calls.values()} - {"none"}
         return "none" if repeat.passed else (*which, "all")[0]
 
 
@@ -191,8 +167,7 @@ def find_failures(context: Context) -> Waiting[list[FailureProber]]:
     last_by_action = {record.action: record for record in context.finished if record.output}
     wrong: list[VariantChecks] = []
     for output in outputs_of(last_by_action.values(), ChecksOutput):
-        # Where the control is wrong, the checks prove nothing.
-        if output.control is None or not output.control.first_failure:
+        if output.control is None or not output.control.first_failure:  # Else nothing is proved.
             wrong += [checks for checks in output.variants if checks.first_failure]
     side_by_name, _ = yield from build_sides(context, [checks.variant for checks in wrong])
     probers, share_s = [], context.budget_s / max(len(wrong), 1)
@@ -206,8 +181,7 @@ def find_failures(context: Context) -> Waiting[list[FailureProber]]:
 
 
 def smallest(context: Context, arguments: NoArguments) -> RunningAction[DebugOutput]:
-    """Find the smallest workload on which each wrong variant fails, as checked by the gate.
-    The step passes whatever it finds."""
+    """Find the smallest workload on which each wrong variant fails, by the gate; always passes."""
     answers, texts = list[Smallest](), list[str]()
     for prober in (yield from find_failures(context)):
         with closing(prober):
@@ -224,38 +198,31 @@ def _find_smallest(prober: FailureProber) -> Waiting[Smallest]:
     """Shrink the failing workload, then confirm in a fresh process that the smallest one fails."""
 
     def fails(case: Case) -> Waiting[bool]:
-        """Whether the variant fails in the same way on this case; False without time."""
         return not prober.is_spent and (yield from prober.ask_gate(case)) == "fails"
 
     start = prober.start_check
     layout = {} if start.inputs == "contiguous" else {"inputs": start.inputs}
-    case: Case = {**make_entry(prober.signature, start.workload), **layout}
+    case: Case = {**workloads.make_entry(prober.signature, start.workload), **layout}
     case = yield from shrink(case, prober.signature, fails)
     is_minimal, probes, note = not prober.is_spent, prober.probe_count, ""
     prober.close()
     check = yield from prober.check(case)
     if prober.classify(check) != "fails":
         is_smaller, check = check.workload.name != start.workload.name, start
-        note = f"{'smaller ones fail' if is_smaller else 'it fails'} at times, or only after other calls"
-    return Smallest(
-        variant=prober.side.name,
-        check=check,
-        words="" if note else format_entry(make_entry(prober.signature, check.workload)),
-        seed=prober.seed,
-        probes=probes,
-        minimal=is_minimal and not note,
-        note=note,
-    )
+        failing = "smaller ones fail" if is_smaller else "it fails"
+        note = f"{failing} at times, or only after other calls"
+    entry = workloads.make_entry(prober.signature, check.workload)
+    words = "" if note else workloads.format_entry(entry)
+    fields = {"seed": prober.seed, "probes": probes, "minimal": is_minimal and not note}
+    return Smallest(variant=prober.side.name, check=check, words=words, note=note, **fields)
 
 
 def shrink(case: Case, signature: Signature, fails: Fails) -> Waiting[Case]:
-    """Drop special values, layout and attributes, then lower each dimension; repeat until nothing changes.
-    Dimensions that share a shorthand are first lowered together. Returns the last case for which `fails` returned
-    True, else `case`; without shorthands."""
-    # A shorthand stands for its dimensions.
-    current: Case = {
-        part: case[name] for name in case for part in signature.shorthand.get(name, (name,))
-    }
+    """Drop special values, layout and attributes, then lower each dimension; repeat until nothing
+    changes. Dimensions that share a shorthand are first lowered together. Returns the last case for
+    which `fails` returned True, else `case`; without shorthands."""
+    shorthand = signature.shorthand  # Each stands for its dimensions.
+    current: Case = {part: case[name] for name in case for part in shorthand.get(name, (name,))}
     previous: Case = {}
     while current != previous:
         previous = current
@@ -272,9 +239,8 @@ def shrink(case: Case, signature: Signature, fails: Fails) -> Waiting[Case]:
 
 
 def _lower(case: Case, names: Iterable[str], fails: Fails) -> Waiting[Case]:
-    """Lower dimensions to one common size, as far as the case still fails; returns the smallest
-    that failed, or `case`. Doubles the size from 1, because small sizes are quick. Then bisection
-    finds a failing size whose predecessor does not fail."""
+    """Lower dimensions to one common size, as far as the case still fails: doubled from 1, as small
+    sizes are quick, then bisected. Returns the smallest case that failed, or `case`."""
     low, high, size = 0, max(int(case[name]) for name in names), 1
     while high - low > 1:
         smaller = {**case, **dict.fromkeys(names, size)}
@@ -287,34 +253,28 @@ def _lower(case: Case, names: Iterable[str], fails: Fails) -> Waiting[Case]:
 
 
 def components(context: Context, arguments: NoArguments) -> RunningAction[DebugOutput]:
-    """Verify each component of the wrong variants, to find the one with the fault.
-    The step passes whatever it finds."""
+    """Verify each component of the wrong variants, to find the faulty one; always passes."""
     checked, unchecked_parts = list[ComponentChecks](), list[str]()
     for prober in (yield from find_failures(context)):
         parts, reasons = yield from check_components(context, prober.side)
         checked += parts
         unchecked_parts += reasons
     texts = [f"{part.component} of {part.variant} {part.outcome}" for part in checked]
-    output = DebugOutput(
-        ok=True,
-        message="; ".join(texts + unchecked_parts) or NOTHING_WRONG,
-        not_exercised=tuple(unchecked_parts),
-        components=tuple(checked),
-        wrong=tuple(part.component for part in checked if part.checks.first_failure),
-    )
+    message = "; ".join(texts + unchecked_parts) or NOTHING_WRONG
+    fields = {"components": tuple(checked), "not_exercised": tuple(unchecked_parts)}
+    wrong = tuple(part.component for part in checked if part.checks.first_failure)
+    output = DebugOutput(ok=True, message=message, wrong=wrong, **fields)
     return Result(output, idle=not checked)
 
 
 def check_components(
     context: Context, side: Side
 ) -> Waiting[tuple[list[ComponentChecks], list[str]]]:
-    """The checks of a variant's components, and sentences on those that could not be verified. A component with
-    flags is a build of its own. One without a signature of its own computes the whole result: it is left out after
-    another one failed."""
+    """The checks of a variant's components, and why others were not verified. One with flags is a
+    build of its own. One without a signature computes all: it is left out after another failed."""
     bench, checked, dtype = context.bench, list[ComponentChecks](), usual_dtype(context.bench, side)
-    components = {
-        name: part for name, part in bench.target.components.items() if side.name in part.variants
-    }
+    named = bench.target.components.items()
+    components = {name: part for name, part in named if side.name in part.variants}
     unchecked_parts = [] if components else [f"target.yaml names no components of {side.name}"]
     for name, component in components.items():
         if component.signature is None and any(part.checks.first_failure for part in checked):
@@ -331,69 +291,53 @@ def check_components(
         terms = component_side.terms.replace(entry=component.entry.replace("{of}", side.name))
         component_bench = bench.copy_for_component(component)
         target = component_bench.target
-        workloads = expand_sets(target, target.workloads, dtype, context.task.seed)
+        inputs = workloads.expand_sets(target, target.workloads, dtype, context.task.seed)
         component_side = replace(component_side, name=f"{side.name} {name}", terms=terms)
-        (checks,) = yield from verify(
-            component_bench, [Job(component_side, workloads, layouts=False)]
-        )
-        checked.append(
-            ComponentChecks(component=name, variant=side.name, title=component.title, checks=checks)
-        )
+        job = Job(component_side, inputs, layouts=False)
+        (checks,) = yield from verify(component_bench, [job])
+        fields = {"variant": side.name, "title": component.title, "checks": checks}
+        checked.append(ComponentChecks(component=name, **fields))
     return checked, unchecked_parts
 
 
 REPEATS = 4  # Fresh processes that repeat the calls on all threads, to show a data race.
-MAX_ELEMENTS = 1 << 20
-"""Most elements of an output compared with known faults; each fault costs a float64 reference."""
+MAX_ELEMENTS = 1 << 20  # Most in an output to compare: each fault costs a float64 reference.
 ENOUGH_ERRORS = 64  # Wrong elements that are enough to identify a known fault.
-MAX_COMPARED = 2
-"""Workloads that a known fault has to explain, because one alone may fit by chance."""
-MAX_NAMED = 3
-"""Most known faults that a message names. If more explain only the wrong elements, none of them is named."""
+MAX_COMPARED = 2  # Workloads that a known fault has to explain: one alone may fit by chance.
+MAX_NAMED = 3  # Most known faults in a message; if more explain only wrong elements: none.
 MIN_OPERATIONS = 1 << 18  # Operations that a fresh workload may have in any case.
-ZEROS_FAULT = "nothing were computed (zeros)"
-"""Name of the fault that explains an all-zero output best, before a zeroed input."""
-TEXT_BY_GATE_CAUSE = {
+ZEROS_FAULT = "nothing were computed (zeros)"  # Goes before a zeroed input.
+TEXT_BY_GATE_CAUSE = {  # By the gate's cause. Except for NaN, no known faults are tried then.
     "outside": "it reads or writes outside of its tensors",
     "not written": "some of its output is never written, or added to what stands there",
     "one output": "its output does not follow its input's values",
     "NaN": "some of its output is never written, or overflows on the way (NaN)",
 }
-"""Cause found by the gate to its explanation. Except for NaN, no known faults are tried then."""
-TEXT_BY_CALL_CAUSE = {
+TEXT_BY_CALL_CAUSE = {  # By verification's cause, which ends the search.
     "changed input": "it writes to its input",
     "first call": "wrong in the first call of a process, right in later ones",
-    "later calls": "it keeps values between calls: right in the first call of a process, wrong in later ones",
+    "later calls": "it keeps values between calls: right in the first call, wrong in later ones",
 }
-"""Cause found by verification that explains the failure; `loop` searches no further."""
 RACE = "a data race, or it depends on the number of threads: wrong with {} threads, right with 1"
-AT_TIMES_ON_THREADS = (
-    "it fails at times with {} threads, in fresh processes it was right: maybe a data race"
-)
-AT_TIMES_AFTER_CALLS = (
-    "it fails at times, or only after other calls: in fresh processes it was right"
-)
-AT_TIMES = "it fails at times: the same calls gave other results in another process: a data race, or unset memory"
-REORDERED = "two outputs with {} threads, one with 1: a data race, or sums in another order (`deterministic: false`)"
+AT_TIMES_ON_THREADS = "it fails at times with {} threads, not in fresh processes: maybe a data race"
+AT_TIMES_AFTER_CALLS = "it fails at times, or only after other calls, but not in fresh processes"
+AT_TIMES = "it fails at times: equal calls differ between processes: a data race, or unset memory"
+REORDERED = "outputs differ with {} threads only: a race or reordered sums (`deterministic: false`)"
 
 
 def explain(context: Context, arguments: NoArguments) -> RunningAction[DebugOutput]:
-    """Explain each wrong variant: its cause, or a rule that predicts which fresh workloads fail.
-    The step passes whatever it finds."""
-    explanations, texts = list[Explanation](), []
+    """Explain each wrong variant: its cause, or a rule on which workloads fail; always passes."""
+    explanations, texts = list[Explanation](), list[str]()
     for prober in (yield from find_failures(context)):
         with closing(prober):
             explanation = yield from _explain_failure(prober)
         explanations.append(explanation)
         text = "; ".join(f"{label.lower()}: {part}" for label, part in explanation.lines)
-        texts.append(
-            f"{explanation.variant}: {text or 'it gives no output, so its own message is all there is'}"
-        )
+        text = text or "it gives no output, so its own message is all there is"
+        texts.append(f"{explanation.variant}: {text}")
     message = "; ".join(texts) or NOTHING_WRONG
-    return Result(
-        DebugOutput(ok=True, message=message, explanations=tuple(explanations)),
-        idle=not explanations,
-    )
+    output = DebugOutput(ok=True, message=message, explanations=tuple(explanations))
+    return Result(output, idle=not explanations)
 
 
 def _explain_failure(prober: FailureProber) -> Waiting[Explanation]:
@@ -413,16 +357,14 @@ def _explain_failure(prober: FailureProber) -> Waiting[Explanation]:
             faults = yield from _match_known_faults(prober)
         rule, predicted = yield from _find_rule(prober)
         cause = f"as if {', or '.join(faults)}" if faults else gate_cause
-    place = {"where": where, "workload": clearest.workload.name}
-    return Explanation(
-        variant=prober.side.name, cause=cause, as_if=faults, rule=rule, held=predicted, **place
-    )
+    fields = {"where": where, "workload": clearest.workload.name, "rule": rule, "held": predicted}
+    return Explanation(variant=prober.side.name, cause=cause, as_if=faults, **fields)
 
 
 def _find_call_cause(prober: FailureProber, known_cause: str) -> Waiting[str]:
-    """A sentence if threads or chance cause the failure; else `known_cause`, also without time. That is what
-    verification says of calls or layouts, or empty. It may be wrong: threads that begin late in a first call hide
-    a race there. On a CPU the first calls run on one thread, so threads cannot matter."""
+    """A sentence if threads or chance cause the failure; else `known_cause`, also without time.
+    That is what verification says of calls or layouts, or empty. It may be wrong: threads that
+    begin late in a first call hide a race there. On a CPU first calls run on one thread."""
     clearest = prober.clearest_check
     check = clearest if clearest.cause == "two outputs" else prober.start_check
     threads = check.threads or cores()
@@ -440,9 +382,7 @@ def _find_call_cause(prober: FailureProber, known_cause: str) -> Waiting[str]:
             call_cause = {"first": "first call", "later": "later calls"}.get(which, "")
             return known_cause or TEXT_BY_CALL_CAUSE.get(call_cause, "")
         # Threads meet more often in a large workload.
-        largest = max(
-            prober.failures, key=lambda failure: math.prod(failure.workload.sizes.values())
-        )
+        largest = max(prober.failures, key=lambda each: math.prod(each.workload.sizes.values()))
         for repeated in (check, largest) * (REPEATS if has_threads else 0):
             on_all = yield from prober.find_wrong_calls(repeated, threads)
             if on_all != "none" and (yield from prober.find_wrong_calls(repeated, 1)) == "none":
@@ -451,27 +391,23 @@ def _find_call_cause(prober: FailureProber, known_cause: str) -> Waiting[str]:
         return known_cause
     finally:
         prober.close()
-    return known_cause or (
-        AT_TIMES_ON_THREADS.format(threads) if has_threads else AT_TIMES_AFTER_CALLS
-    )
+    by_chance = AT_TIMES_ON_THREADS.format(threads) if has_threads else AT_TIMES_AFTER_CALLS
+    return known_cause or by_chance
 
 
 def _match_known_faults(prober: FailureProber) -> Waiting[tuple[str, ...]]:
-    """Known faults, in words, that each explain the wrong outputs of all compared workloads; empty if none does,
-    or without time. Faults that explain every element are preferred to those that explain the wrong ones only,
-    which count if they are at most `MAX_NAMED`. If an output of zeros explains it, other faults that give zeros do
-    not."""
+    """Known faults, in words, that each explain the wrong outputs of all compared workloads; empty
+    if none does, or without time. Faults that explain every element are preferred to those for
+    wrong ones only, which count up to `MAX_NAMED`. Zeros exclude other faults that give zeros."""
     by_size = sorted(prober.failures, key=lambda check: (check.wrong < ENOUGH_ERRORS, check.total))
-    contiguous = (
-        check for check in (prober.clearest_check, *by_size) if check.inputs == "contiguous"
-    )
+    contiguous = [each for each in (prober.clearest_check, *by_size) if each.inputs == "contiguous"]
     usable = [check for check in contiguous if check.wrong and check.total <= MAX_ELEMENTS]
     workload_by_name = {check.workload.name: check.workload for check in usable}
     if time.monotonic() > prober.deadline or not workload_by_name:
         return ()
     side = replace(prober.side, threads=1) if prober.bench.device == "cpu" else prober.side
-    workloads = tuple(workload_by_name.values())[:MAX_COMPARED]
-    job = Job(side, workloads, layouts=False, call_limit_s=HANG_S, suspected=True)
+    compared = tuple(workload_by_name.values())[:MAX_COMPARED]
+    job = Job(side, compared, layouts=False, call_limit_s=HANG_S, suspected=True)
     (checks,) = yield from verify(prober.bench, [job])
     # For each workload: the faults that fit, and whether they explain every element.
     fits = [check.fits for check in checks.checks if check.fits is not None]
@@ -483,40 +419,36 @@ def _match_known_faults(prober: FailureProber) -> Waiting[tuple[str, ...]]:
     faults = [ZEROS_FAULT] if ZEROS_FAULT in faults else faults
     if complete_faults:  # All of them give the same output: any of them tells where to look.
         return tuple(faults[:MAX_NAMED])
-    return (
-        (*faults[:-1], f"{faults[-1]}, where it is wrong") if 0 < len(faults) <= MAX_NAMED else ()
-    )
+    if 0 < len(faults) <= MAX_NAMED:
+        return (*faults[:-1], f"{faults[-1]}, where it is wrong")
+    return ()
 
 
 def _find_rule(prober: FailureProber) -> Waiting[tuple[str, int]]:
-    """The rule that predicted enough fresh workloads, and how many; ("", 0) without one. A workload that passes is
-    tried again with other values, because it may be right by chance. The search starts from the session's checks.
-    Sizes: up to twice the largest tried one. Work: up to four times that of the smallest failing check, or
-    `MIN_OPERATIONS` if this is more."""
+    """The rule that predicted enough fresh workloads, and how many; or ("", 0). What passes is
+    tried again with other values: it may be right by chance. Starts from the session's checks.
+    Sizes: up to twice the largest; work: four times the smallest failure's, or `MIN_OPERATIONS`."""
     target, side, is_quick = prober.bench.target, prober.side, not prober.side.emulated
-    most_work = max(4 * count_operations(target, prober.start_check.workload), MIN_OPERATIONS)
+    least_work = workloads.count_operations(target, prober.start_check.workload)
+    most_work = max(4 * least_work, MIN_OPERATIONS)
     fails_by_case: dict[tuple[tuple[str, Scalar], ...], bool] = {}
-    """All checked cases, smallest first, to whether they fail. Features: sizes, attributes (`none`: without a
-    value), type, kind of values and layout."""
+    """All checked cases, smallest first, to whether they fail. `none`: no value of an attribute."""
     for check in sorted(prober.checks, key=lambda check: sum(check.workload.sizes.values())):
         outcome, workload = prober.classify(check), check.workload
         if check.status != "unsupported" and outcome != "other":
-            attributes = {
-                name: "none" if value is None else value
-                for name, value in workload.attributes.items()
-            }
+            pairs = workload.attributes.items()
+            attributes = {name: "none" if value is None else value for name, value in pairs}
             kinds = {"dtype": workload.dtype, "values": workload.values, "inputs": check.inputs}
             key = tuple({**workload.sizes, **attributes, **kinds}.items())
             fails_by_case[key] = fails_by_case.get(key, False) or outcome == "fails"
     cases: list[tuple[Case, bool]] = [(dict(key), failed) for key, failed in fails_by_case.items()]
-    sizes = {
-        name: max(8, *(2 * int(case[name]) for case, _ in cases))
-        for name in target.signature.dimensions
-    }
+    dimensions = target.signature.dimensions
+    sizes = {name: max(8, *(2 * int(case[name]) for case, _ in cases)) for name in dimensions}
 
     def may_try(case: Case) -> bool:
         workload = prober.build_workload(case)
-        return count_operations(target, workload) <= most_work and is_supported(side, workload)
+        is_small = workloads.count_operations(target, workload) <= most_work
+        return is_small and workloads.is_supported(side, workload)
 
     def fails(case: Case, seed_shifts: Sequence[int]) -> Waiting[bool | None]:
         """Whether a case fails with the values of any of these seeds; None: it fails otherwise."""

@@ -1,8 +1,8 @@
 """A session's cost and savings: measured use times dated prices; unknown figures are named."""
 
-import datetime
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import date
 
 from loop.gate.model import BuildOutput
 from loop.machine.machine import is_same_gpu_model
@@ -24,53 +24,40 @@ class SessionUse:
     gpu: str | None = None  # Name of the GPU by its driver; None if unknown.
     ai: AiUse | None = None
     ai_reason: str = NO_AI_COST  # Why `ai` is None.
-    hosts: Sequence[HostUse] = ()
-    """Use of other machines that ran the session's jobs and have a price of their own."""
+    hosts: Sequence[HostUse] = ()  # Machines with a price that ran jobs.
 
 
 def make_bill(
-    use: SessionUse,
-    card: RateCard,
-    finished: Sequence[Finished] = (),
-    *,
-    today: datetime.date | None = None,
+    use: SessionUse, card: RateCard, finished: Sequence[Finished] = (), *, today: date | None = None
 ) -> Bill:
-    """Cost and savings of a session: a charge for each resource by the rate card, or why it has no figure.
-    Of AI what agents reported or the user stated counts; only if there is neither, the card's hourly rate.
-    `finished`: steps whose cached builds count. `today`: for a note on a GPU's price that is too old, or dated in
-    the future; None: no notes."""
+    """Cost and savings of a session: a charge for each resource by the rate card, or why it has no
+    figure. AI: as agents reported or the user stated, else by the card's hourly rate. `finished`:
+    steps whose cached builds count. `today`: for notes on a GPU's price."""
     charges, unmeasured, notes = list[Charge](), list[Unmeasured](), list[str]()
     rates, ai_rate = charged_rates(card, use.device, use.gpu), card.find_rate(card.ai)
     used_rates = [(rate, max(use.seconds, rate.minimum_s)) for rate in rates]
     used_rates += [(ai_rate, use.seconds)] if use.ai is None and ai_rate is not None else []
     for rate, seconds in used_rates:
-        # The time of a GPU is measured, that of others stated.
-        basis: Basis = "measured" if rate.resource == "gpu" else "stated"
-        usd = seconds / 3600 * rate.usd_per_hour
-        charges.append(
-            Charge(resource=rate.resource, rate=rate.name, seconds=seconds, usd=usd, basis=basis)
-        )
+        basis: Basis = "measured" if rate.resource == "gpu" else "stated"  # Only GPUs are timed.
+        fields = {"seconds": seconds, "usd": seconds / 3600 * rate.usd_per_hour, "basis": basis}
+        charges.append(Charge(resource=rate.resource, rate=rate.name, **fields))
         age_days = (today - rate.as_of).days if today is not None and basis == "measured" else 0
+        price = f"the price of {rate.name} is"
         if age_days > STALE_DAYS:
-            notes.append(
-                f"the price of {rate.name} is {age_days} days old: look it up and set it in rates.yaml"
-            )
+            notes.append(f"{price} {age_days} days old: look it up and set it in rates.yaml")
         elif age_days < 0:
-            notes.append(f"the price of {rate.name} is dated {rate.as_of}, which is yet to come")
+            notes.append(f"{price} dated {rate.as_of}, which is yet to come")
     if use.device == "cuda" and not any(rate.resource == "gpu" for rate in rates):
         unmeasured.append(Unmeasured(resource="gpu", reason=explain_missing_price(card, use.gpu)))
     for host in use.hosts:
-        charges.append(
-            Charge(resource="gpu", rate=f"jobs on {host.host}", seconds=host.seconds, usd=host.usd)
-        )
+        jobs = f"jobs on {host.host}"
+        charges.append(Charge(resource="gpu", rate=jobs, seconds=host.seconds, usd=host.usd))
     if (ai := use.ai) is not None:
-        if ai.usd is not None and ai.source == "stated":
-            charges.append(
-                Charge(resource="ai", rate="stated", seconds=0, usd=ai.usd, basis="stated")
-            )
-        elif ai.usd is not None:
-            source = f"{' and '.join(ai.agents) or 'an agent'}, its own result"
-            charges.append(Charge(resource="ai", rate=source, seconds=0, usd=ai.usd))
+        if ai.usd is not None:
+            source = {"rate": "stated", "basis": "stated"}
+            if ai.source != "stated":
+                source = {"rate": f"{' and '.join(ai.agents) or 'an agent'}, its own result"}
+            charges.append(Charge(resource="ai", seconds=0, usd=ai.usd, **source))
         if ai.unpriced:  # An unknown amount is not zero.
             tokens = sum(model.tokens for model in ai.models if model.usd is None)
             reason = f"{', '.join(ai.unpriced)} stated no AI cost (--ai-usd)"
@@ -81,25 +68,16 @@ def make_bill(
         unmeasured.append(Unmeasured(resource="ai", reason=use.ai_reason))
     savings = savings_by_cache(finished, sum(rate.usd_per_hour for rate in rates) / 60)
     usd, saved_usd = sum(charge.usd for charge in charges), sum(saving.usd for saving in savings)
-    return Bill(
-        charges=tuple(charges),
-        unmeasured=tuple(unmeasured),
-        savings=savings,
-        usd=usd,
-        saved_usd=saved_usd,
-        roi=(saved_usd - usd) / usd if usd > 0 and savings else None,
-        ai=use.ai,
-        notes=tuple(notes),
-    )
+    roi = (saved_usd - usd) / usd if usd > 0 and savings else None
+    rows = {"charges": tuple(charges), "unmeasured": tuple(unmeasured), "savings": savings}
+    return Bill(**rows, usd=usd, saved_usd=saved_usd, roi=roi, ai=use.ai, notes=tuple(notes))
 
 
 def savings_by_cache(finished: Iterable[Finished], usd_per_minute: float) -> tuple[Saving, ...]:
-    """Compile time that the build cache saved in passed steps, by pattern. A build counts where it first appears,
-    unless it was made there; of several builds of a variant in one pattern, the last."""
+    """Compile time that the build cache saved in passed steps, by pattern. A build counts where it
+    first appears, unless made there; of a variant's builds in one pattern, the last."""
     known_build_ids: set[str] = set()
-    seconds_by_pattern: dict[
-        str, dict[str, float]
-    ] = {}  # Pattern to variant to seconds of compiling.
+    seconds_by_pattern = dict[str, dict[str, float]]()  # Pattern to variant to compile time.
     for record in finished:
         output = read_output(record, BuildOutput)
         for build in output.builds if output else ():
@@ -108,16 +86,15 @@ def savings_by_cache(finished: Iterable[Finished], usd_per_minute: float) -> tup
             known_build_ids.add(build.build_id)
     savings = []
     for pattern, seconds_by_variant in seconds_by_pattern.items():
-        minutes = sum(seconds_by_variant.values()) / 60
-        source = f"{', '.join(seconds_by_variant)} from the cache; compiling took {60 * minutes:.1f} s then"
-        savings.append(
-            Saving(pattern=pattern, source=source, minutes=minutes, usd=minutes * usd_per_minute)
-        )
+        seconds = sum(seconds_by_variant.values())
+        names, usd = ", ".join(seconds_by_variant), seconds / 60 * usd_per_minute
+        source = f"{names} from the cache; compiling took {seconds:.1f} s then"
+        savings.append(Saving(pattern=pattern, source=source, minutes=seconds / 60, usd=usd))
     return tuple(savings)
 
 
 def charged_rates(card: RateCard, device: Device, gpu: str | None = None) -> list[Rate]:
-    """The rates charged each second: the machine's (a CPU's if all of it is rented), and of who waits."""
+    """The rates charged each second: the machine's (a CPU's if rented whole), and of who waits."""
     machine, waiting = rate_for_gpu(card, gpu), card.find_rate(card.waiting)
     rates = [machine] if machine is not None and (device == "cuda" or machine.whole) else []
     return [*rates, waiting] if waiting is not None else rates
@@ -125,44 +102,36 @@ def charged_rates(card: RateCard, device: Device, gpu: str | None = None) -> lis
 
 def hourly_usd(card: RateCard, head: SessionHead) -> float:
     """Dollars that an hour of a session costs, without AI."""
-    rates = charged_rates(
-        card.with_waiting_person(is_attended=head.attended), head.device, head.gpu
-    )
-    return sum(rate.usd_per_hour for rate in rates)
+    card = card.with_waiting_person(is_attended=head.attended)
+    return sum(rate.usd_per_hour for rate in charged_rates(card, head.device, head.gpu))
 
 
 def rate_for_gpu(card: RateCard, gpu: str | None) -> Rate | None:
-    """The rate that the card charges; None if it names none, or that of another GPU (`NVIDIA H100` fits `NVIDIA
-    H100 80GB HBM3`). A rate without a GPU fits each, and each rate an unknown GPU (None)."""
+    """The rate that the card charges; None if it names none, or that of another GPU (`NVIDIA H100`
+    fits `NVIDIA H100 80GB HBM3`). A rate without a GPU fits each, as does an unknown GPU (None)."""
     rate = card.find_rate(card.gpu)
-    is_fitting = rate is not None and (
-        rate.gpu is None or gpu is None or is_same_gpu_model(rate.gpu, gpu)
-    )
-    return rate if is_fitting else None
+    if rate is None or rate.gpu is None or gpu is None or is_same_gpu_model(rate.gpu, gpu):
+        return rate
+    return None
 
 
 def explain_missing_price(card: RateCard, gpu: str | None) -> str:
     """Message that the charged rate is not for this GPU, with the card's prices for the GPU."""
     charged_rate = card.find_rate(card.gpu)
-    machine_text = (
-        f", the price of a machine with {charged_rate.gpu}"
-        if charged_rate and charged_rate.gpu
-        else ""
-    )
-    problem = f"the rate card charges {card.gpu}{machine_text}; this GPU is {gpu or 'not known'}"
+    problem = f"the rate card charges {card.gpu}"
+    if charged_rate and charged_rate.gpu:
+        problem += f", the price of a machine with {charged_rate.gpu}"
+    problem += f"; this GPU is {gpu or 'not known'}"
     place = "rates.yaml beside target.yaml (sessions/rates.yaml for the bundled target)"
-    fitting = [
-        rate for rate in card.all_rates if rate.gpu and gpu and is_same_gpu_model(rate.gpu, gpu)
-    ]
-    if not fitting:
-        return (
-            f"{problem}, of which it has no price. Add its rate, and name it as `gpu:` in {place}"
-        )
-    counts, prices = (
-        {rate.name: machine.count for machine in card.machines for rate in machine.rates},
-        [],
-    )
-    for rate in fitting:
-        gpus = f" for {counts[rate.name]} GPUs" if counts.get(rate.name, 1) > 1 else ""
-        prices.append(f"{rate.name}, ${rate.usd_per_hour:.2f} an hour{gpus} ({rate.as_of})")
-    return f"{problem}. Its prices: {'; '.join(prices)}. Choose one: `gpu: {fitting[0].name}` in {place}"
+    counts = {rate.name: machine.count for machine in card.machines for rate in machine.rates}
+    names, prices = list[str](), list[str]()
+    for rate in card.all_rates:
+        if rate.gpu and gpu and is_same_gpu_model(rate.gpu, gpu):
+            names.append(rate.name)
+            gpus = f" for {counts[rate.name]} GPUs" if counts.get(rate.name, 1) > 1 else ""
+            prices.append(f"{rate.name}, ${rate.usd_per_hour:.2f} an hour{gpus} ({rate.as_of})")
+    if not names:
+        advice = f"Add its rate, and name it as `gpu:` in {place}"
+        return f"{problem}, of which it has no price. {advice}"
+    choice = f"Choose one: `gpu: {names[0]}` in {place}"
+    return f"{problem}. Its prices: {'; '.join(prices)}. {choice}"

@@ -47,23 +47,16 @@ class Costs(Model):
     def of_sessions(cls, name: str, sessions: Sequence[SessionRow]) -> "Costs":
         """Sums over sessions. A resource that no session measured is None, never 0."""
         charges = [charge for session in sessions for charge in session.charges]
-        unmeasured_resources = {
-            missing.resource for session in sessions for missing in session.unmeasured
-        }
-        fields: dict[str, Any] = {
-            "name": name,
-            "sessions": len(sessions),
-            "partial": sorted(unmeasured_resources),
-        }
+        unmeasured = {missing.resource for session in sessions for missing in session.unmeasured}
+        fields: dict[str, Any] = {"name": name, "sessions": len(sessions)}
         for resource in RESOURCE_NAMES:
             amounts = [charge.usd for charge in charges if charge.resource == resource]
-            is_unknown = resource in unmeasured_resources and not amounts
+            is_unknown = resource in unmeasured and not amounts
             fields[f"{resource}_usd"] = None if is_unknown else round(sum(amounts), SUM_DECIMALS)
         total = round(sum(charge.usd for charge in charges), SUM_DECIMALS)
         minutes = round(sum(session.seconds / 60 for session in sessions), SUM_DECIMALS)
-        return cls(
-            **fields, minutes=minutes, usd=None if unmeasured_resources and not total else total
-        )
+        usd = None if unmeasured and not total else total
+        return cls(**fields, partial=sorted(unmeasured), minutes=minutes, usd=usd)
 
 
 class Ledger(Printed):
@@ -83,8 +76,7 @@ class Ledger(Printed):
     """Session folders that were skipped, each with the reason."""
 
     def show(self, screen: Screen) -> None:
-        """Print a row for each of the last sessions (`?`: unknown; `+`: only a part), savings, notes and damaged
-        folders."""
+        """Print rows of the last sessions (`?`: unknown; `+`: a part), savings, notes, damage."""
         if not self.rows:
             screen.say("no sessions yet; `loop run session` makes one")
             return
@@ -94,18 +86,11 @@ class Ledger(Printed):
         rows = []
         for costs in (*last_rows, self.totals):
             rows.append([costs.name, f"{costs.minutes:.1f}"])
-            amounts = {
-                "gpu": costs.gpu_usd,
-                "ai": costs.ai_usd,
-                "engineer": costs.engineer_usd,
-                "": costs.usd,
-            }
-            for resource, usd in amounts.items():
-                is_part = resource in costs.partial if resource else bool(costs.partial)
+            amounts = {"gpu": costs.gpu_usd, "ai": costs.ai_usd, "engineer": costs.engineer_usd}
+            for resource, usd in {**amounts, "": costs.usd}.items():
+                plus = "+" if costs.partial and resource in ("", *costs.partial) else ""
                 decimals = 2 if not usd or abs(usd) >= 1 else 4
-                rows[-1].append(
-                    "?" if usd is None else f"{usd:.{decimals}f}{'+' if is_part else ''}"
-                )
+                rows[-1].append("?" if usd is None else f"{usd:.{decimals}f}{plus}")
         screen.table(("session", "min", "GPU", "AI", "engineer", "all"), rows)
         screen.data("")
         if self.spared_minutes:
@@ -140,31 +125,24 @@ class Prices(Printed):
         for rate in self.rates:
             name = f"{rate.name} *" if rate.charged_at else rate.name
             age_text = f"{rate.age_days} d, old" if rate.old else f"{rate.age_days} d"
-            source_number = str(sources.index(rate.source) + 1)
-            rows.append(
-                (name, f"{rate.usd_per_hour:.5g}", str(rate.as_of), age_text, source_number)
-            )
-        screen.table(
-            ("rate (* sessions are charged at it)", "$/h", "as of", "age", "source"),
-            rows,
-            folded_column=0,
-        )
+            number = str(sources.index(rate.source) + 1)
+            rows.append((name, f"{rate.usd_per_hour:.5g}", str(rate.as_of), age_text, number))
+        heads = ("rate (* sessions are charged at it)", "$/h", "as of", "age", "source")
+        screen.table(heads, rows, folded_column=0)
         screen.data("")
-        for number, source in enumerate(sources, start=1):
-            screen.data(f"{number:2d}  {source}")
+        for position, source in enumerate(sources, start=1):
+            screen.data(f"{position:2d}  {source}")
 
 
 def show_costs(target: Path | None) -> Ledger:
-    """Each session's cost, the sums and savings. A session that never closed is charged for its steps."""
+    """Costs of sessions, sums and savings. A session that never closed is charged for its steps."""
     this_project = find_project(target, Path.cwd())
     entries = sessions.entries(this_project.sessions)
     card, rows = rates(this_project), []
     for row in (entry.row for entry in entries if entry.row is not None):
         if row.status is None and not row.recorded:
-            seconds = sum(run.seconds for run in row.runs)
-            use = SessionUse(
-                seconds=seconds, device=row.device, gpu=row.environment.gpu, hosts=row.hosts
-            )
+            seconds, gpu = sum(run.seconds for run in row.runs), row.environment.gpu
+            use = SessionUse(seconds=seconds, device=row.device, gpu=gpu, hosts=row.hosts)
             bill = make_bill(use, card.with_waiting_person(is_attended=row.attended))
             fields = {"charges": bill.charges, "unmeasured": bill.unmeasured, "usd": bill.usd}
             row = row.model_copy(update={**fields, "seconds": seconds, "notes": (NEVER_CLOSED,)})
@@ -173,58 +151,44 @@ def show_costs(target: Path | None) -> Ledger:
 
 
 def make_ledger(rows: Sequence[SessionRow], damaged: dict[str, str]) -> Ledger:
-    """Costs, savings and return of sessions. Imported ones have no savings, and are not in the return."""
+    """Costs, savings and return of sessions. The return leaves out imported ones."""
     savings = [saving for row in rows for saving in row.savings]
-    saved_minutes, saved_usd = (
-        sum(saving.minutes for saving in savings),
-        sum(saving.usd for saving in savings),
-    )
+    saved_minutes = sum(saving.minutes for saving in savings)
+    saved_usd = sum(saving.usd for saving in savings)
     cost = sum(row.usd for row in rows if not row.recorded)
-    return Ledger(
-        totals=Costs.of_sessions("sum", rows),
-        rows=tuple(Costs.of_sessions(row.id, [row]) for row in rows),
-        spared_minutes=saved_minutes,
-        spared_usd=saved_usd,
-        roi=(saved_usd - cost) / cost if cost > 0 and saved_minutes else None,
-        notes=tuple(cost_notes(rows)),
-        damaged=damaged,
-    )
+    roi = (saved_usd - cost) / cost if cost > 0 and saved_minutes else None
+    spared = {"spared_minutes": saved_minutes, "spared_usd": saved_usd, "roi": roi}
+    totals, notes = Costs.of_sessions("sum", rows), tuple(cost_notes(rows))
+    costs = tuple(Costs.of_sessions(row.id, [row]) for row in rows)
+    return Ledger(totals=totals, rows=costs, notes=notes, damaged=damaged, **spared)
 
 
-def cost_notes(sessions: Sequence[SessionRow]) -> Iterator[str]:
+def cost_notes(rows: Sequence[SessionRow]) -> Iterator[str]:
     """Sentences on resources without a figure, on stated amounts, and the notes of the bills."""
-    unmeasured_resources = [missing for session in sessions for missing in session.unmeasured]
+    gaps = [missing for row in rows for missing in row.unmeasured]
     for resource, name in RESOURCE_NAMES.items():
-        reasons = [
-            missing.reason for missing in unmeasured_resources if missing.resource == resource
-        ]
+        reasons = [missing.reason for missing in gaps if missing.resource == resource]
         if reasons:
             same_reason = f" ({reasons[0]})" if len(set(reasons)) == 1 else ""
-            yield f"{name}: not measured in {len(reasons)} of {len(sessions)} sessions{same_reason}"
-    stated_sessions = [
-        row for row in sessions if any(charge.basis == "stated" for charge in row.charges)
-    ]
-    if stated_sessions:
-        yield f"stated by somebody, not measured: charges of {len(stated_sessions)} of {len(sessions)} sessions"
-    count_by_note = Counter(note for session in sessions for note in session.notes)
+            yield f"{name}: not measured in {len(reasons)} of {len(rows)} sessions{same_reason}"
+    stated = [row for row in rows if any(charge.basis == "stated" for charge in row.charges)]
+    if stated:
+        yield f"stated by somebody, not measured: charges of {len(stated)} of {len(rows)} sessions"
+    count_by_note = Counter(note for row in rows for note in row.notes)
     for note, count in count_by_note.items():
         yield note if count == 1 else f"{note} ({count} sessions)"
 
 
 def show_rates(target: Path | None) -> Prices:
     """The rate card, with the age of each price; above `STALE_DAYS` it is old."""
-    card, today = (
-        rates(find_project(target, Path.cwd())),
-        datetime.datetime.now(datetime.UTC).date(),
-    )
+    card = rates(find_project(target, Path.cwd()))
+    today = datetime.datetime.now(datetime.UTC).date()
     prices = []
     for rate in card.all_rates:
         age_days = (today - rate.as_of).days
-        fields = {
-            "old": age_days > STALE_DAYS,
-            "charged_at": rate.name in (card.gpu, card.waiting, card.ai),
-        }
-        prices.append(AgedRate(**dict(rate), **fields, age_days=age_days))
+        is_charged = rate.name in (card.gpu, card.waiting, card.ai)
+        fields = {"age_days": age_days, "old": age_days > STALE_DAYS, "charged_at": is_charged}
+        prices.append(AgedRate(**dict(rate), **fields))
     return Prices(rates=tuple(prices))
 
 
@@ -235,20 +199,14 @@ def keep_or_stop(
     waiting: Waiting | None,
     target: Path | None,
 ) -> KeepOrStop:
-    """Costs of idling and of a stop, by the price of this GPU, or of the last session's. `restart_minutes`:
-    None: as measured in past sessions. Raises UsageError, also if the card charges another GPU."""
+    """Costs of idling and of a stop, by the price of this GPU, or of the last session's.
+    `restart_minutes`: None: as measured in past sessions. Raises UsageError."""
     if idle_hours is None:
-        raise UsageError(
-            "for how long will the GPU idle?", hint="loop cost keep-or-stop --idle-hours 5"
-        )
-    for option, amount in {
-        "--idle-hours": idle_hours,
-        "--restart-minutes": restart_minutes,
-    }.items():
+        raise UsageError("for how long will the GPU idle?", "loop cost keep-or-stop --idle-hours 5")
+    for option, amount in (("--idle-hours", idle_hours), ("--restart-minutes", restart_minutes)):
         if amount is not None and not (math.isfinite(amount) and 0 <= amount < 1e6):
-            raise UsageError(
-                f"{option} {amount:g}: expected a number from 0 to 1e+06", hint=f"{option} 5"
-            )
+            message = f"{option} {amount:g}: expected a number from 0 to 1e+06"
+            raise UsageError(message, f"{option} 5")
     this_project = find_project(target, Path.cwd())
     card, gpu_here = rates(this_project), detect_gpus().first
     rows = sessions.rows(this_project.sessions, last=sessions.RECENT_SESSIONS)
@@ -262,23 +220,19 @@ def keep_or_stop(
         stop = decisions.price_restart(restart_minutes, "as given", *terms)
         return decisions.decide_keep_or_stop(idle_hours, rate.usd_per_hour, stop)
     rows = sessions.rows(this_project.sessions, target=read_target(this_project).value.name)
-    measured = decisions.measured_stop(rows, "cuda", *terms) or decisions.measured_stop(
-        rows, "cpu", *terms
-    )
+    measured = decisions.measured_stop(rows, "cuda", *terms)
+    measured = measured or decisions.measured_stop(rows, "cpu", *terms)
     if measured is None:
-        hint = "say how long a restart takes: --restart-minutes 4"
-        raise UsageError(
-            "no restart was measured: in no session was anything compiled and then timed", hint
-        )
+        message = "no restart was measured: in no session was anything compiled and then timed"
+        raise UsageError(message, "say how long a restart takes: --restart-minutes 4")
     return decisions.decide_keep_or_stop(idle_hours, rate.usd_per_hour, measured)
 
 
 def pivot(options: Path | None, target: Path | None) -> Pivot:
-    """Stop rules and expected values. `options`: file of options to weigh; None: only check the stop rules."""
+    """Stop rules and expected values. `options`: file of options; None: stop rules only."""
     choices = read_file(options, Options).value if options is not None else None
     this_project = find_project(target, Path.cwd())
-    rows = sessions.rows(
-        this_project.sessions, target=read_target(this_project).value.name
-    )  # Oldest first.
+    name = read_target(this_project).value.name
+    rows = sessions.rows(this_project.sessions, target=name)  # Oldest first.
     rules = decisions.check_stop_rules([row for row in rows if row.device == rows[-1].device])
     return decisions.weigh_pivot(choices, rules)

@@ -25,13 +25,8 @@ Waiting = Literal["nobody", "agent", "engineer"]
 Dollars = Annotated[float, Field(ge=0, lt=1e9, allow_inf_nan=False)]
 Hours = Annotated[float, Field(ge=0, lt=1e6, allow_inf_nan=False)]
 ENVIRONMENT_PATTERN = "environment-validation"
-JUDGING_STEPS = (
-    "verify",
-    "measure",
-)  # Ids of the steps that a first good measurement needs, in any pattern.
-MOST_RESTARTS = (
-    10  # Number of latest restarts that count; older ones say little about today's machine.
-)
+JUDGING_STEPS = ("verify", "measure")  # Steps of a first good measurement, in any pattern.
+MOST_RESTARTS = 10  # Latest restarts that count; older ones say little about today's machine.
 
 
 class StopCost(Model):
@@ -47,9 +42,8 @@ class StopCost(Model):
         """Lines: cost of idling, cost of a stop, and the idle time at which both are equal."""
         waiting = ", while nobody waits"
         if self.waiting != "nobody":
-            waiting = (
-                f", while an {self.waiting} waits at {say.rate(self.waiting_usd_per_hour)} an hour"
-            )
+            rate = say.rate(self.waiting_usd_per_hour)
+            waiting = f", while an {self.waiting} waits at {rate} an hour"
         return (
             f"Idling: {say.rate(gpu_usd_per_hour)} an hour",
             f"A stop: {say.usd(self.usd)}; {self.source}{waiting}",
@@ -76,7 +70,8 @@ class KeepOrStop(Printed):
     def sentence(self) -> str:
         """The decision with both costs and the break-even."""
         costs = f"idle ${self.idle_usd:.2f} against ${self.stop_usd:.2f} for a stop"
-        return f"{self.decision.capitalize()} it: {costs} (break-even {say.hours(self.break_even_hours)})."
+        break_even = say.hours(self.break_even_hours)
+        return f"{self.decision.capitalize()} it: {costs} (break-even {break_even})."
 
     def show(self, screen: Screen) -> None:
         """Print the decision, then both costs."""
@@ -137,7 +132,7 @@ class OptionValue(Model):
 
     @classmethod
     def weigh(cls, option: MachineOption, value_usd: float | None = None) -> "OptionValue":
-        """Expected value of an option, and in words whether it pays. `value_usd`: if it has none."""
+        """Expected value of an option, and whether it pays. `value_usd`: if it has none."""
         (low, high), probability = option.usd, option.probability
         success_usd = option.value_usd if option.value_usd is not None else value_usd
         expected_usd = None
@@ -149,21 +144,18 @@ class OptionValue(Model):
             note = f"unknown {unknown} has to be worth {' to '.join(needed)}"
         elif probability is not None:
             expected_usd = (probability * success_usd - high, probability * success_usd - low)
-            note = (
-                "pays only at its lower cost"
-                if expected_usd[1] > 0
-                else "does not pay even at its lowest cost"
-            )
-            note = "pays even at its highest cost" if expected_usd[0] >= 0 else note
+            note = "does not pay even at its lowest cost"
+            if expected_usd[0] >= 0:
+                note = "pays even at its highest cost"
+            elif expected_usd[1] > 0:
+                note = "pays only at its lower cost"
             note = note if probability else "it cannot succeed"
         elif success_usd <= 0 or low > success_usd:
-            note = (
-                "unknown probability: it costs more than success is worth, whatever the probability"
-            )
+            note = "unknown probability: it costs more than success is worth, at any probability"
         else:
             percents = dict.fromkeys(f"{100 * usd / success_usd:.0f}" for usd in option.usd)
-            exception = ", and not at all at its highest cost" if high > success_usd else ""
-            note = f"unknown probability: it pays from a probability of {' to '.join(percents)} %{exception}"
+            note = f"unknown probability: it pays from a probability of {' to '.join(percents)} %"
+            note += ", and not at all at its highest cost" if high > success_usd else ""
         return cls(name=option.name, usd=option.usd, expected_usd=expected_usd, note=note)
 
 
@@ -191,18 +183,15 @@ class Pivot(Printed):
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """The conclusion, then a line for each stop rule (result, evidence) and each option (costs, note)."""
+        """The conclusion, then a line for each stop rule and each option (costs, note)."""
         lines = [self.decision]
         for rule in self.rules:
             met = {True: "met", False: "not met", None: "unknown whether it is met"}[rule.holds]
             lines.append(f"{rule.rule}: {met}; {rule.why}")
         for option in self.options:
-            costs = " to ".join(dict.fromkeys(map(say.usd, option.usd)))
-            if option.expected_usd is not None:
-                costs += (
-                    f", expected {' to '.join(dict.fromkeys(map(say.usd, option.expected_usd)))}"
-                )
-            lines.append(f"{option.name}: costs {costs}; {option.note}")
+            ranges = filter(None, (option.usd, option.expected_usd))
+            texts = (" to ".join(dict.fromkeys(map(say.usd, ends))) for ends in ranges)
+            lines.append(f"{option.name}: costs {', expected '.join(texts)}; {option.note}")
         return tuple(lines)
 
     def show(self, screen: Screen) -> None:
@@ -223,15 +212,11 @@ def decide_keep_or_stop(idle_hours: float, gpu_usd_per_hour: float, stop: StopCo
     """Cost of idling and of a stop, break-even and decision. `gpu_usd_per_hour` is above 0."""
     idle_usd = idle_hours * gpu_usd_per_hour
     is_stop_cheaper = idle_usd > stop.usd * (1 + 1e-9)  # Equal within rounding: keep.
-    return KeepOrStop(
-        idle_hours=idle_hours,
-        gpu_usd_per_hour=gpu_usd_per_hour,
-        idle_usd=idle_usd,
-        stop_usd=stop.usd,
-        break_even_hours=stop.usd / gpu_usd_per_hour,
-        decision="stop" if is_stop_cheaper else "keep",
-        stop=stop,
-    )
+    fields = {"idle_hours": idle_hours, "gpu_usd_per_hour": gpu_usd_per_hour, "stop": stop}
+    fields |= {"idle_usd": idle_usd, "stop_usd": stop.usd}
+    break_even_hours = stop.usd / gpu_usd_per_hour
+    decision = "stop" if is_stop_cheaper else "keep"
+    return KeepOrStop(decision=decision, break_even_hours=break_even_hours, **fields)
 
 
 def price_restart(
@@ -239,17 +224,13 @@ def price_restart(
 ) -> StopCost:
     """Cost of a stop: minutes of the restart, from `source`, at the rates of the GPU and of who
     waits (`waiting`; None: whom the rate card names). Raises UsageError if that has no price."""
-    card_rate, waiting_usd = card.find_rate(card.waiting), 0.0
+    waiter, waiting_usd = card.find_rate(card.waiting), 0.0
     if waiting is None:
-        waiting = (
-            "nobody" if card_rate is None else "agent" if card_rate.resource == "ai" else "engineer"
-        )
+        waiting = "nobody" if waiter is None else "agent" if waiter.resource == "ai" else "engineer"
     if waiting != "nobody":
         resource = "ai" if waiting == "agent" else "engineer"
-        rates = (card_rate, card.find_rate(card.ai), *card.rates)  # The rates in use come first.
-        prices = [
-            rate.usd_per_hour for rate in rates if rate is not None and rate.resource == resource
-        ]
+        rates = filter(None, (waiter, card.find_rate(card.ai), *card.rates))  # In use: first.
+        prices = [rate.usd_per_hour for rate in rates if rate.resource == resource]
         if not prices:
             problem = f"the rate card has no price for an {waiting}"
             raise UsageError(problem, "add one to rates.yaml, or let nobody wait")
@@ -266,20 +247,17 @@ def measured_stop(
     usd_per_hour: float,
     waiting: Waiting | None = None,
 ) -> StopCost | None:
-    """Cost of a stop by the median restart of the latest cold sessions on one GPU; None without any. A cold
-    session compiled and measured, as a stopped machine must."""
+    """Cost of a stop by the median restart of the latest cold sessions on one GPU; None without
+    any. A cold session compiled and measured, as a stopped machine must."""
     restarts: list[tuple[str | None, float]] = []  # GPU and seconds, oldest first.
     for row in rows:
         if row.device == device and not row.recorded:
-            build_s = next(
-                (run.seconds for run in row.runs if run.built and run.status == "passed"), None
-            )
-            environment_s = next(
-                (run.seconds for run in row.runs if run.pattern == ENVIRONMENT_PATTERN), 0.0
-            )
-            step_s = {
-                step.step: step.seconds for step in reversed(row.steps) if step.status == "passed"
-            }
+            built = [run for run in row.runs if run.built and run.status == "passed"]
+            build_s = built[0].seconds if built else None
+            validated = [run for run in row.runs if run.pattern == ENVIRONMENT_PATTERN]
+            environment_s = validated[0].seconds if validated else 0.0
+            passed = [step for step in reversed(row.steps) if step.status == "passed"]
+            step_s = {step.step: step.seconds for step in passed}
             restart_s = sum_if_all_known([environment_s, build_s, *map(step_s.get, JUDGING_STEPS)])
             if restart_s is not None:
                 restarts.append((row.environment.gpu, restart_s))
@@ -295,8 +273,8 @@ def measured_stop(
 def weigh_leaving(
     usd_per_hour: float, stop: StopCost | None, gap_hours: float | None
 ) -> tuple[Literal["keep", "stop"], list[str]]:
-    """Keep or stop a machine when a session ends; and a line for each option's cost. `gap_hours`: usual time to
-    the next session. If gap or restart (`stop`) is unknown: stop, as only that has a known cost."""
+    """Keep or stop a machine when a session ends; and a line for each option's cost. `gap_hours`:
+    usual time to the next session. If gap or restart (`stop`) is unknown: stop."""
     unknown = "no restart was measured, so its cost is unknown"
     lines = [f"A stop it now: {f'{say.usd(stop.usd)} for {stop.source}' if stop else unknown}"]
     decision: Literal["keep", "stop"] = "stop"
@@ -312,7 +290,7 @@ def weigh_leaving(
 
 
 def gap_hours(rows: Iterable[SessionRow]) -> float | None:
-    """Median hours between a session's end and the next one's start, of the latest; None if none was apart."""
+    """Median hours between a session's end and the next one's start, of the latest; or None."""
     spans = [(row.started.timestamp(), row.seconds) for row in rows if row.started and row.seconds]
     latest_spans = sorted(spans)[-MOST_RESTARTS - 1 :]
     gaps_h = []
@@ -322,37 +300,32 @@ def gap_hours(rows: Iterable[SessionRow]) -> float | None:
     return median(gaps_h) if gaps_h else None
 
 
-OVERRUN_FACTOR = (
-    1.5  # Factor over the budget beyond which the assumptions of a session's plan were wrong.
-)
+OVERRUN_FACTOR = 1.5  # Factor over the budget beyond which a session's plan was wrong.
 IDLE_SESSIONS = 2  # Sessions in a row without measurable progress that meet the stop rule.
-NOISE_MARGIN = 0.02  # Growth of a ratio below which it counts as unchanged: `same` needs an interval within 2 %.
+NOISE_MARGIN = 0.02
+"""Growth of a ratio below which it is unchanged, as `same` needs an interval within 2 %."""
 
 
 def weigh_pivot(options: Options | None, rules: Sequence[StopRule]) -> Pivot:
     """Combine stop rules and options. The decision also names options without an expected value."""
-    values = (
-        tuple(OptionValue.weigh(option, options.value_usd) for option in options.options)
-        if options
-        else ()
-    )
+    values: tuple[OptionValue, ...] = ()
+    if options:
+        values = tuple(OptionValue.weigh(option, options.value_usd) for option in options.options)
     ranges = {value.name: value.expected_usd for value in values if value.expected_usd is not None}
     best = None  # Its worst case beats every rival's best case, and zero.
     for name, (worst, _) in ranges.items():
         rival_bests = [rival_best for rival, (_, rival_best) in ranges.items() if rival != name]
         best = name if worst > max([0.0, *rival_bests]) else best
     if not values:
-        decision = "No options were given: write them down, with cost, probability and value, and weigh them."
+        decision = "No options were given: write them down, with cost, probability and value."
     elif not ranges:
-        decision = "No option has an expected value: say how likely it succeeds, and what success is worth."
+        decision = "No option has an expected value: say how likely success is, and its worth."
     else:
         decision = "The ranges of the expected values overlap: it depends."
         if best is not None:
             decision = f"Of what is known, {best} has the highest expected value."
         elif all(highest <= 0 for _, highest in ranges.values()):
-            decision = (
-                "No option with a known value pays: doing none of them is the best known choice."
-            )
+            decision = "No option with a known value pays: doing none of them is the best choice."
         unknown = "; ".join(value.name for value in values if value.expected_usd is None)
         decision += f" Unknown stays: {unknown}." if unknown else ""
     met_rules = "; ".join(rule.rule for rule in rules if rule.holds)
@@ -361,28 +334,33 @@ def weigh_pivot(options: Options | None, rules: Sequence[StopRule]) -> Pivot:
     elif rules:
         hedge = ", as far as the records tell" if any(rule.holds is None for rule in rules) else ""
         decision = f"No stop rule is met{hedge}. {decision}"
+    question = options.question if options else None
     fields = {"stop": bool(met_rules), "rules": tuple(rules), "options": values}
-    return Pivot(
-        question=options.question if options else None, best=best, decision=decision, **fields
-    )
+    return Pivot(question=question, best=best, decision=decision, **fields)
 
 
 def check_stop_rules(
     rows: Sequence[SessionRow], budget_s: float | None = None, used_s: float | None = None
 ) -> list[StopRule]:
-    """Check the stop rules on ended sessions, oldest first. `budget_s`, `used_s`: of the running one, if any."""
-    # `recorded`: from before loop, known only by the figures of its report.
-    ended_rows = [row for row in rows if not row.recorded and row.status in ("passed", "failed")]
-    return [
-        check_progress(ended_rows),
-        check_budget(ended_rows, budget_s, used_s),
-        check_correctness(ended_rows),
-    ]
+    """Check the stop rules on ended sessions, oldest first. `budget_s`, `used_s`: of this session;
+    without them, its prediction is the budget of the last one."""
+    ended = [row for row in rows if not row.recorded and row.status in ("passed", "failed")]
+    name = "this session"
+    latest = ended[-1] if ended else None
+    if used_s is None and latest is not None and latest.predicted is not None:
+        name, used_s, budget_s = latest.id, latest.seconds, latest.predicted.seconds
+    rule = f"budget + {100 * (OVERRUN_FACTOR - 1):.0f} %"
+    budget = StopRule(rule=rule, holds=None, why="no session with a prediction")
+    if used_s is not None and budget_s is not None:
+        share = f"{used_s / 60:.1f} min of {budget_s / 60:.1f} ({100 * used_s / budget_s:.0f} %)"
+        is_over = used_s > OVERRUN_FACTOR * budget_s
+        budget = StopRule(rule=rule, holds=is_over, why=f"{name} took {share}")
+    return [check_progress(ended), budget, check_correctness(ended)]
 
 
 def check_progress(rows: Sequence[SessionRow]) -> StopRule:
-    """Stop rule: in the last two sessions nothing passes again, no variant became correct, and no ratio is a new
-    best beyond noise. Unknown with less than three sessions, as they need one to compare with."""
+    """Stop rule: in the last two sessions nothing passes again, no variant became correct, and no
+    ratio is a new best beyond noise. Unknown with less than three sessions."""
     rule = f"{IDLE_SESSIONS} sessions without measurable progress"
     if len(rows) <= IDLE_SESSIONS:
         return StopRule(rule=rule, holds=None, why="too few sessions have ended: three have to")
@@ -394,12 +372,8 @@ def check_progress(rows: Sequence[SessionRow]) -> StopRule:
             past_rows = [row for row in earlier if variant in row.variants]
             if past_rows and variant in past_rows[-1].incorrect and variant not in latest.incorrect:
                 progress.append(f"{variant} is right")
-            timed_rows = [
-                row
-                for row in past_rows
-                if variant in row.ratios and variant not in row.inconclusive
-            ]
-            best = max((row.ratios[variant] for row in timed_rows), default=0.0)
+            conclusive = [row for row in past_rows if variant not in row.inconclusive]
+            best = max((row.ratios.get(variant, 0.0) for row in conclusive), default=0.0)
             if variant not in latest.inconclusive and ratio > best * (1 + NOISE_MARGIN):
                 before = f", its best before was {say.speedup_text(best)}" if best else ""
                 progress.append(f"{variant} at {say.speedup_text(ratio)}{before}")
@@ -409,35 +383,19 @@ def check_progress(rows: Sequence[SessionRow]) -> StopRule:
     return StopRule(rule=rule, holds=True, why=f"nothing new in {names}")
 
 
-def check_budget(
-    rows: Sequence[SessionRow], budget_s: float | None, used_s: float | None
-) -> StopRule:
-    """Stop rule: this session against its budget; else the latest row against its prediction."""
-    rule, session_name = f"budget + {100 * (OVERRUN_FACTOR - 1):.0f} %", "this session"
-    if budget_s is None or used_s is None:
-        last_row = rows[-1] if rows else None
-        if last_row is None or last_row.predicted is None:
-            return StopRule(rule=rule, holds=None, why="no session with a prediction")
-        session_name, used_s, budget_s = last_row.id, last_row.seconds, last_row.predicted.seconds
-    why = f"{session_name} took {used_s / 60:.1f} min of {budget_s / 60:.1f} ({100 * used_s / budget_s:.0f} %)"
-    return StopRule(rule=rule, holds=used_s > OVERRUN_FACTOR * budget_s, why=why)
-
-
 def check_correctness(rows: Sequence[SessionRow]) -> StopRule:
-    """Stop rule: a variant that is incorrect in the last session was timed and correct in the one before that had
-    it, on other files. Unknown with less than two sessions."""
+    """Stop rule: a variant that is incorrect in the last session was timed and correct in the one
+    before that had it, on other files. Unknown with less than two sessions."""
     rule = "a fix that worsens correctness"
     if len(rows) < 2:
         return StopRule(rule=rule, holds=None, why="there is no session to compare with")
     latest = rows[-1]
     for variant in latest.incorrect:
-        earlier_row = next((row for row in reversed(rows[:-1]) if variant in row.variants), None)
-        if (
-            earlier_row is None or earlier_row.ground == latest.ground
-        ):  # `ground`: hash of the target's files.
+        earlier = next((row for row in reversed(rows[:-1]) if variant in row.variants), None)
+        if earlier is None or earlier.ground == latest.ground:  # The same files.
             continue
-        if variant in earlier_row.ratios and variant not in earlier_row.incorrect:
-            why = f"{variant} was right in {earlier_row.id}, is wrong in {latest.id}"
+        if variant in earlier.ratios and variant not in earlier.incorrect:
+            why = f"{variant} was right in {earlier.id}, is wrong in {latest.id}"
             return StopRule(rule=rule, holds=True, why=why)
     return StopRule(rule=rule, holds=False, why=f"no variant became wrong in {latest.id}")
 
@@ -452,35 +410,26 @@ class KeepTerms(Model):
 
 
 def keep_or_stop(context: Context, arguments: KeepTerms) -> RunningAction[KeepOutput]:
-    """Weigh keeping the GPU against stopping it, by measured restart and price. If either is unknown, the step has
-    nothing to do, and its output names that as not exercised."""
+    """Weigh keeping the GPU against stopping it, by measured restart and price. If either is
+    unknown, the step has nothing to do, and its output names that as not exercised."""
     yield from ()
-    card, gpu, stop, usd_per_hour = (
-        context.task.card,
-        next(iter(context.task.machine.gpus), None),
-        None,
-        0.0,
-    )
+    card, gpu = context.task.card, next(iter(context.task.machine.gpus), None)
+    stop, usd_per_hour = None, 0.0
     rate = rate_for_gpu(card, gpu) if card else None
     why = explain_missing_price(card, gpu) if card else "there is no rate card"
     if card is not None and rate is not None:
         why = "no restart was measured: in no session before was anything compiled and then timed"
-        sessions, waiting, usd_per_hour = (
-            context.past.sessions,
-            arguments.waiting,
-            rate.usd_per_hour,
-        )
-        stop = measured_stop(sessions, context.bench.device, card, usd_per_hour, waiting)
+        usd_per_hour = rate.usd_per_hour
+        terms = (card, usd_per_hour, arguments.waiting)
+        stop = measured_stop(context.past.sessions, context.bench.device, *terms)
     if stop is None:
         output = KeepOutput(ok=True, message=why, not_exercised=(f"keep or stop the GPU: {why}",))
         return Result(output, idle=True)
     hours = arguments.idle_hours
     choice = None if hours is None else decide_keep_or_stop(hours, usd_per_hour, stop)
-    # While the idle time is unknown: to stop at break-even costs at most twice the optimum.
-    within = f"Keep the GPU for {say.hours(stop.usd / usd_per_hour)} of idling, then stop it"
-    message = (
-        choice.sentence if choice else f"{within}: that costs at most twice what foresight would."
-    )
+    message = f"Keep the GPU for {say.hours(stop.usd / usd_per_hour)} of idling, then stop it"
+    message += ": that costs at most twice what foresight would."
+    message = choice.sentence if choice else message
     fields = {"gpu_usd_per_hour": usd_per_hour, "stop": stop, "expected": choice}
     return Result(KeepOutput(ok=True, message=message, **fields))
 
@@ -501,7 +450,6 @@ def pivot(context: Context, arguments: PivotTerms) -> RunningAction[PivotOutput]
     rows = [row for row in context.past.sessions if row.device == context.bench.device]
     rules = check_stop_rules(rows, context.task.plan.budget.minutes * 60, used_s)
     choice = weigh_pivot(options, rules)
-    hint = (
-        None if options else f"write the options to {path}; `loop cost pivot --help` shows the form"
-    )
-    return Result(PivotOutput(ok=True, message=choice.decision, hint=hint, pivot=choice))
+    hint = f"write the options to {path}; `loop cost pivot --help` shows the form"
+    fields = {"hint": None if options else hint, "pivot": choice}
+    return Result(PivotOutput(ok=True, message=choice.decision, **fields))

@@ -38,9 +38,8 @@ def sections(bill: Bill, seconds: float, finished: Sequence[Finished]) -> Iterat
     savings = [
         (s.pattern, say.seconds(60 * s.minutes), say.usd(s.usd), s.source) for s in bill.savings
     ]
-    yield Section(
-        table=drop_empty_columns(("Pattern", ">Spared", ">Worth", "As measured here"), savings)
-    )
+    saving_heads = ("Pattern", ">Spared", ">Worth", "As measured here")
+    yield Section(table=drop_empty_columns(saving_heads, savings))
     yield Section("Decisions", lines=decision_lines(finished))
 
 
@@ -51,8 +50,7 @@ def decision_lines(finished: Sequence[Finished]) -> tuple[str, ...]:
         lines.append(decision.message)
         if decision.stop is not None:
             lines += decision.stop.compare_with_idling(decision.gpu_usd_per_hour)
-    for pivot in [output.pivot for output in outputs_of(finished, PivotOutput) if output.pivot][
-        -1:
-    ]:
+    pivots = [output.pivot for output in outputs_of(finished, PivotOutput) if output.pivot]
+    for pivot in pivots[-1:]:
         lines += pivot.lines
     return tuple(lines)

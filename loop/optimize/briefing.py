@@ -1,4 +1,4 @@
-"""Request one change: find the workload with most to gain, write a brief, get an edit of a person or campaign."""
+"""Ask for one change: find the workload with most to gain, write a brief, get an edit."""
 
 import math
 import shutil
@@ -34,41 +34,30 @@ from loop.report.templates import markdown_environment
 from loop.repository.worktree import Worktree, copy_worktree, make_from_checkout
 from loop.steps.context import Context, Result, RunningAction
 
-MOST_ENDINGS, LONGEST_ENDING = 6, 300
-"""Most candidates that could not be judged in a brief, and most characters of each."""
-KEEPING_RULE = (
-    "right on every check, found clean by the sanitizer where there is a GPU, slower than the incumbent on no "
-    "workload, faster on one at least, and {:.3g}x its speed in the mean"
+MOST_ENDINGS, LONGEST_ENDING = 6, 300  # Unjudged candidates in a brief; characters of each.
+KEEPING_RULE = (  # The rule by which a change is kept.
+    "right on every check, found clean by the sanitizer where there is a GPU, slower than the "
+    "incumbent on no workload, faster on one at least, and {:.3g}x its speed in the mean"
 )
-"""The rule by which a change is kept."""
-MOST_TRIED = (
-    12  # Most rejected ideas in a brief, of this session and of earlier ones; the JSON has all.
-)
+MOST_TRIED = 12  # Most rejected ideas in a brief, of this session and of earlier ones each.
+TRIED_HEADS = (">Change", "Variant", "Outcome", ">Speed", "Why", "Patch")
+LOST_HEADS = ("Session", "Files", ">Speed", "Why it was taken back", "Patch")
 
 
 def render_brief(templates: Path, brief: Brief) -> str:
-    """The brief as a page of Markdown: the profile's facts with their sources, the changes that this session
-    judged, and those that earlier sessions reverted (`brief.lost`). `templates`: the folder of brief.md.j2."""
+    """The brief as Markdown: facts of the profile, and changes that this session judged or earlier
+    ones reverted (`brief.lost`). `templates`: the folder of brief.md.j2."""
     profile, facts, leaf, leaf_text = brief.profile, None, None, ""
     if profile is not None:
-        leaf, leaf_text = profiling.describe_leaf(
-            profile
-        )  # Where the profile's decision tree ended.
+        leaf, leaf_text = profiling.describe_leaf(profile)  # Where its decision tree ended.
         rows = []
         for name, meaning in FACTS.items():
             fact = profile.facts.get(name)
             if fact is not None or name in profile.unknown:
                 source = profile.sources.get(name) or profile.unknown.get(name, "")
-                rows.append(
-                    (
-                        name,
-                        "unknown" if fact is None else profiling.fact_text(fact),
-                        meaning,
-                        source,
-                    )
-                )
+                value = "unknown" if fact is None else profiling.fact_text(fact)
+                rows.append((name, value, meaning, source))
         facts = drop_empty_columns(("Fact", ">Value", "What it is", "Source"), rows)
-
     tried, reverted = [], []
     for change in (*brief.tried[-MOST_TRIED:], *brief.lost[-MOST_TRIED:]):
         speed = say.speedup_text(change.gain) if change.gain else "not timed"
@@ -78,19 +67,10 @@ def render_brief(templates: Path, brief: Brief) -> str:
         else:
             tried.append((str(change.number), change.variant, change.outcome, *cells))
     template = markdown_environment(templates).get_template("brief.md.j2")
-    return template.render(
-        brief=brief,
-        enough=profiling.SUFFICIENT_RATIO,
-        leaf=leaf,
-        where=leaf_text,
-        facts=facts,
-        tried=drop_empty_columns(
-            (">Change", "Variant", "Outcome", ">Speed", "Why", "Patch"), tried
-        ),
-        lost=drop_empty_columns(
-            ("Session", "Files", ">Speed", "Why it was taken back", "Patch"), reverted
-        ),
-    )
+    tables = {"facts": facts, "tried": drop_empty_columns(TRIED_HEADS, tried)}
+    tables["lost"] = drop_empty_columns(LOST_HEADS, reverted)
+    profiled = {"enough": profiling.SUFFICIENT_RATIO, "leaf": leaf, "where": leaf_text}
+    return template.render(brief=brief, **profiled, **tables)
 
 
 class GainTerms(Model):
@@ -101,8 +81,8 @@ class GainTerms(Model):
 
 
 def brief(context: Context, arguments: GainTerms) -> RunningAction[BriefOutput]:
-    """Get one edit in loop's own worktree: by proposers, or by a pause in which the user edits. If no further
-    change is wanted or the campaign is over, passes without an edit (`declined`)."""
+    """Get one edit in loop's own worktree: by proposers, or by a pause in which the user edits.
+    Passes without one (`declined`) if no further change is wanted or the campaign is over."""
     workshop, end_reason = workshop_of(context), None
     if workshop.is_declined:
         end_reason = "no further change is wanted"
@@ -113,23 +93,20 @@ def brief(context: Context, arguments: GainTerms) -> RunningAction[BriefOutput]:
     focus, standings = choose_focus(context) or (None, ())
     if focus is None:
         why = "nothing to improve: no variant that may be edited has a speed to be trusted"
-        return Result(
-            BriefOutput(ok=False, message=why, hint=context.command("run", "session", "baseline"))
-        )
+        hint = context.command("run", "session", "baseline")
+        return Result(BriefOutput(ok=False, message=why, hint=hint))
     yield Tick("preparing the worktree")
     tree = session_worktree(context, workshop)
     if tree is None:
         tree = make_from_checkout(context.task.folder, workshop.worktree)
-        error = yield from compiler_errors(
-            context, focus.variant, tree
-        )  # Of the unchanged variant.
+        error = yield from compiler_errors(context, focus.variant, tree)  # Before any edit.
         if error:
             tree.remove()
             message = f"{focus.variant} cannot be edited in a worktree: {error.splitlines()[0]}"
             needs = "what it is built from has to be in git or beside its sources"
             raise WorkFailed(message, f"{needs}: no submodules, no ignored headers")
         tree.note_owner(workshop.briefs_folder.parent)
-    brief = yield from _write_brief(context, focus, standings, tree, arguments)
+    brief = yield from _write_brief(context, focus, standings, tree, arguments.gain)
     if context.task.campaign.is_unattended:
         return (yield from offer_candidate(context, brief, tree, arguments.gain))
     result = _accept_edit(context, brief, tree)
@@ -138,16 +115,14 @@ def brief(context: Context, arguments: GainTerms) -> RunningAction[BriefOutput]:
 
 
 def choose_focus(context: Context) -> tuple[Measurement, tuple[Standing, ...]] | None:
-    """The timing with most time to save, of the main variants that may be edited (of others if there is none), and
-    all speeds of its variant against the baseline; None without any speed."""
+    """The timing with most time to save, of main variants that may be edited (of others if there is
+    none), and its variant's speeds against the baseline; None without any speed."""
     bench, variants = context.bench, context.bench.target.variants
     measured, worst = dict[str, MeasureOutput](), dict[str, Measurement]()
-    for output in SessionChanges(context.finished).incumbent_outputs(
-        MeasureOutput
-    ):  # The latest one counts.
-        measured |= dict.fromkeys(
-            (row.variant for row in (*output.verdicts, *output.measurements)), output
-        )
+    outputs = SessionChanges(context.finished).incumbent_outputs(MeasureOutput)
+    for output in outputs:  # The latest one counts.
+        names = (row.variant for row in (*output.verdicts, *output.measurements))
+        measured |= dict.fromkeys(names, output)
     for name, output in measured.items():
         if name in variants and session_changes.may_edit_variant(bench.target, bench.folder, name):
             worst |= profiling.worst_measurements(output, [name])
@@ -164,44 +139,33 @@ def choose_focus(context: Context) -> tuple[Measurement, tuple[Standing, ...]] |
     standings = []
     for timing in sorted(measured[focus.variant].measurements, key=saved_share, reverse=True):
         if (timing.variant, timing.against) == (focus.variant, "baseline"):
-            speed = {
-                "ratio": timing.ratio,
-                "interval": timing.interval,
-                "worth": saved_share(timing),
-            }
-            standings.append(Standing(workload=timing.workload.name, **speed))
+            row = {"ratio": timing.ratio, "interval": timing.interval, "worth": saved_share(timing)}
+            standings.append(Standing(workload=timing.workload.name, **row))
     return focus, tuple(standings)
 
 
 def _write_brief(
-    context: Context,
-    focus: Measurement,
-    standings: tuple[Standing, ...],
-    tree: Worktree,
-    arguments: GainTerms,
+    context: Context, focus: Measurement, ratios: tuple[Standing, ...], tree: Worktree, gain: float
 ) -> Waiting[Brief]:
-    """Write the brief of a change as Markdown and as JSON. `focus`: the timing to be improved."""
+    """Write the brief of a change as Markdown and as JSON. `focus`: the timing to be improved.
+    `gain`: the share by which a change has to be faster."""
     workshop, changes, name = workshop_of(context), SessionChanges(context.finished), focus.variant
     variant = build.buildable_variants(context.bench, [name])[name]
-    users_by_file = yield from session_changes.find_editable_files(
-        context, name
-    )  # Other variants that use the file.
+    users_by_file = yield from session_changes.find_editable_files(context, name)
     own_files = [file for file, users in users_by_file.items() if not users]
     for change in changes.judged_changes:
-        # A file that a kept change added is not among these files, which are the original target's.
-        own_files += [
-            file for file in change.files if change.outcome == "kept" and file not in users_by_file
-        ]
+        new_files = change.files if change.outcome == "kept" else ()  # Not the target's.
+        own_files += [file for file in new_files if file not in users_by_file]
     endings: dict[str, str] = {}  # How a candidate ended, to the line on the last that ended so.
     for proposal in changes.proposals:
         if proposal.ended not in ("edited", "interrupted"):
-            endings[proposal.text] = f"candidate {proposal.number}: {proposal.text}"[
-                :LONGEST_ENDING
-            ]
+            line = f"candidate {proposal.number}: {proposal.text}"
+            endings[proposal.text] = line[:LONGEST_ENDING]
+    campaign = context.task.campaign
     profiled = changes.incumbent_outputs(profiling.ProfileOutput)
     profiles = (profile for output in profiled for profile in output.profiles)
     brief = Brief(
-        number=changes.next_number,
+        number=len(changes.judged_changes) + 1,
         variant=name,
         title=variant.title,
         workload=focus.workload.name,
@@ -209,13 +173,11 @@ def _write_brief(
         folder=str(tree.target),
         files=tuple(dict.fromkeys(own_files)),
         shared={file: users for file, users in users_by_file.items() if users},
-        ratios=standings,
+        ratios=ratios,
         contract=contract(context, variant),
         check=f"loop kernels check {name} --json",
-        answer=str(tree.root / proposing.ANSWER_FILE)
-        if context.task.campaign.is_unattended
-        else "",
-        rule=KEEPING_RULE.format(1 + arguments.gain),
+        answer=str(tree.root / proposing.ANSWER_FILE) if campaign.is_unattended else "",
+        rule=KEEPING_RULE.format(1 + gain),
         timed=tuple(workload.name for workload in workloads(context, context.task.plan.workloads)),
         checks=tuple(planned_check_sets(context)),
         tried=changes.judged_changes,
@@ -225,14 +187,9 @@ def _write_brief(
         decline=f"{workshop.resume_command} --decline",
     )
     workshop.briefs_folder.mkdir(parents=True, exist_ok=True)
-    write_atomic(
-        session_changes.brief_path(workshop.briefs_folder, brief),
-        render_brief(shipped("templates"), brief),
-    )
-    write_atomic(
-        session_changes.brief_path(workshop.briefs_folder, brief).with_suffix(".json"),
-        to_json(brief),
-    )
+    page = session_changes.brief_path(workshop.briefs_folder, brief)
+    write_atomic(page, render_brief(shipped("templates"), brief))
+    write_atomic(page.with_suffix(".json"), to_json(brief))
     return brief
 
 
@@ -243,7 +200,7 @@ def contract(context: Context, variant: build.Buildable) -> dict[str, str]:
     inputs = [f"{name} [{sizes}]" for name, sizes in target.signature.inputs.items()]
     outputs = [f"[{sizes}]" for sizes in target.signature.outputs.values()]
     generator = target.generator.python if target.generator else "the reference"
-    tolerance = target.tolerance[dtype]
+    allowed = target.tolerance[dtype]
     if isinstance(variant, PythonVariant):
         kind = "a class" if target.modules else "a function"
         passing = "writes to outputs that follow its inputs"
@@ -259,18 +216,15 @@ def contract(context: Context, variant: build.Buildable) -> dict[str, str]:
         "Output": ", ".join(outputs) or f"that of {target.reference.python}",
         "Attributes": ", ".join(target.signature.attributes) or "none",
         "Types": ", ".join(variant.dtypes),
-        "Tolerance": f"{dtype}: {tolerance.atol:g} + {tolerance.rtol:g} x the right answer, against float64",
+        "Tolerance": f"{dtype}: {allowed.atol:g} + {allowed.rtol:g} x the right answer in float64",
     }
 
 
 def _accept_edit(context: Context, brief: Brief, tree: Worktree) -> Result[BriefOutput]:
-    """Save the edit in the worktree and return it, if it may be judged; else a pause that says why not: nothing is
-    edited, a file may not change, or an earlier session reverted this very edit."""
-    workshop, lines_by_file, existing = (
-        workshop_of(context),
-        tree.changed_lines(),
-        tree.committed_files(),
-    )
+    """The edit in the worktree, saved, if it may be judged; else a pause that says why not: nothing
+    is edited, a file may not change, or an earlier session reverted this very edit."""
+    workshop, lines_by_file = workshop_of(context), tree.changed_lines()
+    existing = tree.committed_files()
     page = session_changes.brief_path(workshop.briefs_folder, brief)
     if not lines_by_file:
         return _pause(brief, f"one change to {brief.variant} is asked for: {page}")
@@ -278,8 +232,8 @@ def _accept_edit(context: Context, brief: Brief, tree: Worktree) -> Result[Brief
         if not session_changes.may_change(file, brief.files, existing):
             why, others = f"{file} may not change", brief.shared.get(file, ())
             if others:
-                options = " ".join(f"--variant {name}" for name in (brief.variant, *others))
-                why += f": {', '.join(others)} read it too and are not judged here; {options} begins with all"
+                names, options = ", ".join(others), " --variant ".join(("", brief.variant, *others))
+                why += f": {names} read it too and are not judged here;{options} begins with all"
             return _pause(brief, f"{why} (brief: {page}); take that back in {brief.folder}")
     edit = session_changes.save_edit(workshop, brief, tree)
     for reverted in brief.lost:
@@ -308,37 +262,30 @@ def _run_candidate(
     limit_s: float,
     usd: float | None,
 ) -> Waiting[None]:
-    """Run one proposer in a worktree of its own, and save its proposal. If its edit does not compile, it runs
-    again with the errors, `MAX_REPAIRS` times at most. Until it ends, the saved proposal says `interrupted`, for a
-    session that is killed. `head`: the incumbent's commit."""
+    """Run one proposer in a worktree of its own; save its proposal. If its edit fails to compile,
+    it runs again with the errors, `MAX_REPAIRS` times at most. Until it ends, the saved proposal
+    says `interrupted`, for a session that is killed. `head`: the incumbent's commit."""
     workshop, runs = workshop_of(context), list[Proposal]()
     page = workshop.briefs_folder / "candidates" / f"{number:04}-brief.md"
     page.parent.mkdir(parents=True, exist_ok=True)
-    proposal_file = page.with_name(f"{number:04}.json")
+    proposal_file, patch = page.with_name(f"{number:04}.json"), page.with_name(f"{number:04}.patch")
     sums.write_sealed(proposal_file, Proposal(number=number, ended="interrupted"))
     place = workshop.worktree.with_name(f"{workshop.worktree.name}.{number}")
     try:
         copy = copy_worktree(tree, place)
         copy.note_owner(workshop.briefs_folder.parent)
-        # `loop kernels check` compares with the incumbent there. Its locks are shared and its cache is its own:
-        # so a proposer cannot edit the builds that the gate judges.
+        # Checks there share the locks; their cache is their own, so the gate's builds are safe.
         locks, builds = context.bench.cache / "locks", copy.root / proposing.CACHE_FOLDER / "builds"
         locks.mkdir(parents=True, exist_ok=True)
         builds.mkdir(parents=True, exist_ok=True)
         (builds / "locks").symlink_to(locks)
-        check_note = CheckNote(
-            incumbents=SessionChanges(context.finished).incumbents,
-            builds=str(context.bench.cache),
-            workload=brief.workload,
-            sets=(*context.task.plan.workloads, *brief.checks),
-        )
-        sums.write_sealed(copy.root / ".git" / CHECK_NOTE_FILE, check_note)
+        incumbents = SessionChanges(context.finished).incumbents
+        fields = {"workload": brief.workload, "sets": (*context.task.plan.workloads, *brief.checks)}
+        note = CheckNote(incumbents=incumbents, builds=str(context.bench.cache), **fields)
+        sums.write_sealed(copy.root / ".git" / CHECK_NOTE_FILE, note)
+        brief_page = session_changes.brief_path(workshop.briefs_folder, brief)
         for suffix in (".md", ".json"):  # The brief, with this candidate's folder.
-            text = (
-                session_changes.brief_path(workshop.briefs_folder, brief)
-                .with_suffix(suffix)
-                .read_text()
-            )
+            text = brief_page.with_suffix(suffix).read_text()
             write_atomic(page.with_suffix(suffix), text.replace(str(tree.root), str(copy.root)))
         while True:
             task = proposing.ProposerTask(
@@ -354,36 +301,29 @@ def _run_candidate(
             )
             runs.append((yield from proposing.run_proposer(task)))
             tree.revert(head)  # A proposer may have written to it.
-            files, left_out = session_changes.take_edit(
-                brief, tree, copy, page.with_name(f"{number:04}.patch")
-            )
-            refusal = ""
+            files, left_out = session_changes.take_edit(brief, tree, copy, patch)
+            errors = ""
             if files:
-                refusal = yield from compiler_errors(context, brief.variant, copy)
-            if not refusal or len(runs) > MAX_REPAIRS or runs[-1].ended != "edited":
+                errors = yield from compiler_errors(context, brief.variant, copy)
+            if not errors or len(runs) > MAX_REPAIRS or runs[-1].ended != "edited":
                 break
-            write_atomic(
-                page, f"{page.read_text()}\n## Your edit does not compile\n\n```\n{refusal}\n```\n"
-            )
+            errors_text = f"## Your edit does not compile\n\n```\n{errors}\n```\n"
+            write_atomic(page, f"{page.read_text()}\n{errors_text}")
     finally:
         shutil.rmtree(place, ignore_errors=True)
-    fields: dict[str, Any] = {"seconds": sum(run.seconds for run in runs), "left_out": left_out}
-    fields["use"] = proposing.sum_ai_use(runs)
-    if refusal:
-        fields |= {"ended": "uncompiled", "said": refusal.splitlines()[0]}
+    ending: dict[str, Any] = {"seconds": sum(run.seconds for run in runs), "left_out": left_out}
+    ending["use"] = proposing.sum_ai_use(runs)
+    if errors:
+        ending |= {"ended": "uncompiled", "said": errors.splitlines()[0]}
     elif files:
-        fields |= {
-            "ended": "edited",
-            "files": files,
-            "patch": str(page.with_name(f"{number:04}.patch")),
-        }
+        ending |= {"ended": "edited", "files": files, "patch": str(patch)}
     elif runs[-1].ended == "edited":
-        fields["ended"] = "unedited"
-    sums.write_sealed(proposal_file, runs[-1].model_copy(update=fields))
+        ending["ended"] = "unedited"
+    sums.write_sealed(proposal_file, runs[-1].model_copy(update=ending))
 
 
 def compiler_errors(context: Context, name: str, tree: Worktree) -> Waiting[str]:
-    """Compile an edited variant in a worktree; the beginning of the compiler's errors, empty if there are none."""
+    """Compile an edited variant in a worktree; the beginning of the errors, empty without any."""
     bench = context.bench
     places = {"cache": bench.cache, "include": bench.include}
     variant = build.buildable_variants(bench, [name])[name]
@@ -403,19 +343,15 @@ class CampaignSpent:
     seconds: float = 0.0  # Wall time of the session.
     usd: float = 0.0  # Known dollars: AI and machine.
     tokens: int = 0  # Known tokens.
-    best_speedup: float = 1.0
-    """Speedup by the kept changes of one variant, or by one search: the largest."""
+    best_speedup: float = 1.0  # The largest: of a variant's kept changes, or of one search.
     is_proposer_done: bool = False  # Whether the proposer said that it has no more ideas.
 
     def remaining_s(self, campaign: Campaign, usd_per_hour: float = 0.0) -> float:
         """Seconds of measuring that the budgets still allow; infinite without a budget."""
-        bounds = [campaign.minutes * 60 - self.seconds] if campaign.minutes else []
-        bounds += (
-            [(campaign.usd - self.usd) / usd_per_hour * 3600]
-            if campaign.usd and usd_per_hour
-            else []
-        )
-        return max(0.0, min(bounds, default=math.inf))
+        budgets_s = [campaign.minutes * 60 - self.seconds] if campaign.minutes else []
+        if campaign.usd and usd_per_hour:
+            budgets_s.append((campaign.usd - self.usd) / usd_per_hour * 3600)
+        return max(0.0, min(budgets_s, default=math.inf))
 
     def explain_end(self, campaign: Campaign) -> str | None:
         """Why the campaign ends; None if it continues."""
@@ -429,27 +365,23 @@ class CampaignSpent:
         )
         if self.is_proposer_done:
             return "the proposer has nothing more to propose"
-        reached = (
-            text.format(limit)
-            for limit, spent, text in limits
-            if limit is not None and spent >= limit
-        )
-        return next(reached, None)
+        for limit, spent, text in limits:
+            if limit is not None and spent >= limit:
+                return text.format(limit)
+        return None
 
 
 def sum_spending(context: Context) -> CampaignSpent:
-    """What the campaign has spent and gained so far. Dollars: what AI is known to have cost, and the machine's
+    """What the campaign has spent and gained so far. Dollars: known costs of AI, and the machine's
     price for the time of all ended steps, with hosts."""
     changes = SessionChanges(context.finished)
-    proposals = proposing.read_proposals(workshop_of(context).briefs_folder.parent)
-    use = proposing.sum_ai_use(proposals)
+    use = proposing.sum_ai_use(proposing.read_proposals(workshop_of(context).briefs_folder.parent))
     is_unattended = context.task.campaign.is_unattended
     since_last_kept = 0  # Candidates that were judged or refused.
     for record in context.finished if is_unattended else ():
         brief, decision = read_output(record, BriefOutput), read_output(record, DecisionOutput)
-        since_last_kept += (
-            sum(proposal.ended != "edited" for proposal in brief.proposals) if brief else 0
-        )
+        if brief:
+            since_last_kept += sum(proposal.ended != "edited" for proposal in brief.proposals)
         if decision:
             since_last_kept = 0 if decision.kept else since_last_kept + 1
     seconds = sum(record.seconds for record in context.finished)
@@ -478,43 +410,35 @@ def unjudged_edits(context: Context) -> list[Proposal]:
 def offer_candidate(
     context: Context, brief: Brief, tree: Worktree, least_gain: float
 ) -> RunningAction[BriefOutput]:
-    """Put an unjudged edit into the worktree for the gate. If there is none, run the proposers (commands) first,
-    in parallel, within the campaign's time and dollars. Other edits wait for later steps. Without any edit the
-    step passes. Pauses the session if a proposer's program has to be logged in. `least_gain`: as a share."""
-    changes, workshop, campaign = (
-        SessionChanges(context.finished),
-        workshop_of(context),
-        context.task.campaign,
-    )
+    """Put an unjudged edit into the worktree for the gate; passes without any. If none waits, run
+    proposers (commands) first, in parallel, within the campaign's budgets. Other edits wait for
+    later steps. Pauses if a proposer's program needs a login. `least_gain`: as a share."""
+    changes, workshop = SessionChanges(context.finished), workshop_of(context)
+    campaign, session = context.task.campaign, workshop.briefs_folder.parent
     tree.revert()
-    first_new = len(proposing.read_proposals(workshop.briefs_folder.parent)) + 1
+    first_new = len(proposing.read_proposals(session)) + 1
     if not unjudged_edits(context):
-        for leftover in workshop.worktree.parent.glob(
-            f"{workshop.worktree.name}.*"
-        ):  # Of a killed session.
+        place = workshop.worktree
+        for leftover in place.parent.glob(f"{place.name}.*"):  # Of a killed session.
             shutil.rmtree(leftover, ignore_errors=True)
         spent, head = sum_spending(context), tree.head
-        remaining_s = campaign.minutes * 60 - spent.seconds if campaign.minutes else math.inf
         usd = max(0.01, campaign.usd - spent.usd) / campaign.width if campaign.usd else None
-        limit_s = min(campaign.proposer_minutes * 60, remaining_s)
+        limit_s = min(campaign.proposer_minutes * 60, spent.remaining_s(campaign))
         numbers = range(first_new, first_new + campaign.width)
+        terms = (context, brief, tree, head)
+        runs = [_run_candidate(*terms, number, limit_s, usd) for number in numbers]
         try:
             with proposing.kill_new_orphans():
-                runs = [
-                    _run_candidate(context, brief, tree, head, number, limit_s, usd)
-                    for number in numbers
-                ]
-                yield from run_side_by_side(runs, len(numbers))
+                yield from run_side_by_side(runs, len(runs))
         finally:
             tree.revert(head)
-    saved = proposing.read_proposals(workshop.briefs_folder.parent)
+    saved = proposing.read_proposals(session)
     reported = {proposal.number for proposal in changes.proposals}
     to_report = {proposal.number: proposal for proposal in saved if proposal.number not in reported}
     unjudged = unjudged_edits(context)
     ordered, not_faster, jobs = yield from compare_beforehand(context, tree, unjudged, least_gain)
-    digests = {
-        past.digest for _, past in outputs_by_run(context.finished, BriefOutput) if past.digest
-    }
+    briefs = outputs_by_run(context.finished, BriefOutput)
+    digests = {past.digest for _, past in briefs if past.digest}
     edit = None
     for candidate in ordered:
         proposal = session_changes.apply_proposal(tree, candidate, digests)
@@ -533,21 +457,15 @@ def offer_candidate(
         texts.append(f"candidate {proposal.number}{idea}: {files}")
     use = proposing.sum_ai_use(saved)
     kept_count = sum(change.outcome == "kept" for change in changes.judged_changes)
-    texts.append(
-        f"so far {say.count(len(saved), 'candidate')}, {kept_count} kept, {ai_use_text(use)}"
-    )
-    report = {"message": "; ".join(texts), "proposals": tuple(to_report.values())}
+    texts.append(f"so far {say.count(len(saved), 'candidate')}, {kept_count} kept")
+    message = f"{'; '.join(texts)}, {ai_use_text(use)}"
+    report = {"message": message, "proposals": tuple(to_report.values())}
     if edit is not None:
-        judged = {
-            "candidate": proposal.number,
-            "not_faster": proposal.number in not_faster,
-            "jobs": jobs,
-        }
+        is_slow = proposal.number in not_faster
+        judged = {"candidate": proposal.number, "not_faster": is_slow, "jobs": jobs}
         return Result(edit.model_copy(update={**report, **judged}))
-    needs_login = any(
-        other.ended == "login" and other.number >= first_new for other in to_report.values()
-    )
-    hint = (
-        f"log in to what `{campaign.proposer}` runs, then: {brief.resume}" if needs_login else None
-    )
-    return Result(BriefOutput(ok=True, brief=brief, hint=hint, **report), paused=needs_login)
+    logins = [number for number, other in to_report.items() if other.ended == "login"]
+    needs_login = any(number >= first_new for number in logins)
+    hint = f"log in to what `{campaign.proposer}` runs, then: {brief.resume}"
+    output = BriefOutput(ok=True, brief=brief, hint=hint if needs_login else None, **report)
+    return Result(output, paused=needs_login)

@@ -15,36 +15,29 @@ from loop.gate.model import BuildOutput
 from loop.library import targets
 from loop.library.definitions import Project
 from loop.library.trust import read_origin
-from loop.model.change import DecisionOutput, JudgedOutput, TriedChange
+from loop.model.change import DecisionOutput, JudgedOutput, TriedChange, as_target_step
 from loop.model.output import Output, outputs_by_run
-from loop.optimize import comparisons
+from loop.optimize import comparisons, session_changes
 from loop.optimize.briefing import GainTerms, sum_spending
 from loop.optimize.model import BriefOutput
-from loop.optimize.session_changes import (
-    SessionChanges,
-    change_at_hand,
-    edited_context,
-    workshop_of,
-)
+from loop.optimize.session_changes import SessionChanges, change_at_hand, edited_context
 from loop.profile import actions as profile
 from loop.repository.worktree import UNCOMMITTED_MESSAGE, git, root_of
 from loop.steps.context import Context, NoArguments, Result, RunningAction
 from loop.steps.spread import result_of_job
 from loop.timing import against_known_good
+from loop.timing.against_known_good import CompareOutput, CompareTerms
 
-KEPT_PATCH = (
-    "kept.patch"  # All kept changes of a session as one patch, relative to the original checkout.
-)
+KEPT_PATCH = "kept.patch"  # All kept changes of a session, relative to the original checkout.
 Arguments = TypeVar("Arguments")
-GATE_STEPS = ("build", "verify", "properties", "sanitize", "measure")
-"""Steps that a change has to pass before it is compared with the incumbent."""
+GATE_STEPS = ("build", "verify", "properties", "sanitize", "measure")  # Before the comparison.
 
 
 def on_edited_target(
     action: Callable[[Context, Arguments], RunningAction[Output]],
 ) -> Callable[[Context, Arguments], RunningAction[JudgedOutput]]:
-    """The same action on the edited target, as a step that judges the change. If the action fails, the change is
-    bad, not the session: the step passes with `good` False."""
+    """The same action on the edited target, as a step that judges the change. If the action fails,
+    the change is bad, not the session: the step passes with `good` False."""
 
     @functools.wraps(action)
     def judge(context: Context, arguments: Arguments) -> RunningAction[JudgedOutput]:
@@ -58,7 +51,7 @@ def on_edited_target(
 
 
 def _as_judgement(result: Result[Output], **fields: Any) -> Result[JudgedOutput]:
-    """A step's result on the edited target, as a judgement of the change; `fields` override its own."""
+    """A step's result on the edited target as a judgement; `fields` override its own."""
     output = result.output
     texts = output.model_dump(include={"message", "hint", "not_exercised"})
     values = {**texts, "good": output.ok, "found": output.model_dump(mode="json"), **fields}
@@ -67,8 +60,8 @@ def _as_judgement(result: Result[Output], **fields: Any) -> Result[JudgedOutput]
 
 
 def build(context: Context, arguments: NoArguments) -> RunningAction[JudgedOutput]:
-    """Compile the edited target; report which variants the edit changes. The change is bad if it does not
-    compile, or if all changed builds run the incumbent's code."""
+    """Compile the edited target; report which variants the edit changes. The change is bad if it
+    does not compile, or if all changed builds run the incumbent's code."""
     change_at_hand(context).refuse_if_edited_since()
     with edited_context(context) as edited:
         result = yield from kernel.build_variants(edited, arguments)
@@ -76,10 +69,9 @@ def build(context: Context, arguments: NoArguments) -> RunningAction[JudgedOutpu
     changed = [build for build in output.builds if incumbents.get(build.variant) != build.build_id]
     names, runs_other_code = tuple(build.variant for build in changed), False
     for build in changed:
-        build_id = incumbents.get(build.variant)
-        incumbent = (
-            find_build_by_id(build.variant, build_id, context.bench.cache) if build_id else None
-        )
+        build_id, incumbent = incumbents.get(build.variant), None
+        if build_id:
+            incumbent = find_build_by_id(build.variant, build_id, context.bench.cache)
         runs_other_code |= incumbent is None or not is_same_build(incumbent, build)
     if runs_other_code or not output.ok:
         return _as_judgement(result, touched=names)
@@ -89,36 +81,27 @@ def build(context: Context, arguments: NoArguments) -> RunningAction[JudgedOutpu
     return _as_judgement(result, good=False, message=message, touched=names)
 
 
-def compare(
-    context: Context, arguments: against_known_good.CompareTerms
-) -> RunningAction[JudgedOutput]:
-    """Time the edited target against the incumbent until the result is clear; or have a job do it. Each later
-    candidate needs more evidence, as one of many may look faster by chance."""
-    at_hand, task, number = (
-        change_at_hand(context),
-        context.task,
-        SessionChanges(context.finished).next_number,
-    )
+def compare(context: Context, arguments: CompareTerms) -> RunningAction[JudgedOutput]:
+    """Time the edited target against the incumbent until the result is clear; or have a job do it.
+    Each later candidate needs more evidence, as one of many may look faster by chance."""
+    at_hand, campaign = change_at_hand(context), context.task.campaign
     brief = at_hand.brief_output.brief
+    number = len(SessionChanges(context.finished).judged_changes) + 1
     # A tuned change is not compared in a job: no manifest has its workloads.
-    if task.campaign.executor and brief is not None and brief.tuning is None:
+    if campaign.executor and brief is not None and brief.tuning is None:
         number = at_hand.brief_output.candidate or number
-        jobs = yield from comparisons.compare_in_jobs(
-            context, at_hand.tree, {number: None}, arguments
-        )
-        result = result_of_job(jobs[number], against_known_good.CompareOutput)
+        patches = {number: None}
+        jobs = yield from comparisons.compare_in_jobs(context, at_hand.tree, patches, arguments)
+        result = result_of_job(jobs[number], CompareOutput)
         return _as_judgement(result, jobs=(jobs[number].run_record,))
-    remaining_s = sum_spending(context).remaining_s(task.campaign, task.usd_per_hour)
+    remaining_s = sum_spending(context).remaining_s(campaign, context.task.usd_per_hour)
     changed = {"candidate": number, "more_s": min(arguments.more_s, remaining_s)}
-    return (
-        yield from on_edited_target(against_known_good.compare)(
-            context, arguments.model_copy(update=changed)
-        )
-    )
+    arguments = arguments.model_copy(update=changed)
+    return (yield from on_edited_target(against_known_good.compare)(context, arguments))
 
 
 def profile_change(context: Context, arguments: NoArguments) -> RunningAction[JudgedOutput]:
-    """Profile the edited target for what limits its speed; only a note if no pattern has a decision tree."""
+    """Profile the edited target for what limits it; only a note without a decision tree."""
     step = context.task.first_step("kernel.profile")
     if step is None:
         message = "no pattern of this session has a decision tree"
@@ -129,35 +112,27 @@ def profile_change(context: Context, arguments: NoArguments) -> RunningAction[Ju
 
 
 def decide(context: Context, arguments: GainTerms) -> RunningAction[DecisionOutput]:
-    """Keep the change, as a commit on the session's branch, or revert it; its patch stays. A session that was
-    killed in between repeats this safely."""
-    at_hand, briefs_folder = change_at_hand(context), workshop_of(context).briefs_folder
+    """Keep the change, as a commit on the session's branch, or revert it; its patch stays. A
+    session that was killed in between repeats this safely."""
+    at_hand = change_at_hand(context)
     yield Tick("deciding")
     edit, brief = at_hand.brief_output, at_hand.brief_output.brief
     if at_hand.tree.head == edit.base:  # Not committed yet by an attempt that was killed.
         at_hand.refuse_if_edited_since()
-    judgements = (at_hand.judgement_by(f"change.{name}") for name in GATE_STEPS)
-    failed_message = next(
-        (output.message for output in judgements if output and not output.good), None
-    )
-    failed_step = next((record for record in at_hand.records if record.status == "failed"), None)
-    if failed_step is not None:
-        failed_message = f"{failed_step.step}: {failed_step.message}"
-    comparison = at_hand.output_of(against_known_good.CompareOutput)  # With the incumbent.
-    verdicts = comparison.verdicts if comparison else ()
-    outcome, reason, gain = comparisons.decide_on_change(failed_message, verdicts, arguments.gain)
+    failed_steps = [record for record in at_hand.records if record.status == "failed"]
+    failures = [f"{record.step}: {record.message}" for record in failed_steps]
+    judgements = [at_hand.judgement_by(f"change.{name}") for name in GATE_STEPS]
+    failures += [output.message for output in judgements if output and not output.good]
+    steps = [as_target_step(record) for record in at_hand.records]
+    compared = outputs_by_run(steps, CompareOutput)  # With the incumbent.
+    verdicts = compared[0][1].verdicts if compared else ()
+    failure = failures[0] if failures else None
+    outcome, reason, gain = comparisons.decide_on_change(failure, verdicts, arguments.gain)
     assert brief is not None
     if edit.not_faster:
         reason += "; a job had shown this, so the gate's other checks did not run"
-    change = TriedChange(
-        number=brief.number,
-        variant=brief.variant,
-        outcome=outcome,
-        reason=reason,
-        gain=gain,
-        files=edit.files,
-        patch=edit.patch,
-    )
+    identity = {"number": brief.number, "variant": brief.variant, "files": edit.files}
+    change = TriedChange(outcome=outcome, reason=reason, gain=gain, patch=edit.patch, **identity)
     tree, session, branch = at_hand.tree, context.task.session, ""
     incumbents = SessionChanges(context.finished).incumbents
     fields: dict[str, Any] = {"incumbents": incumbents}
@@ -168,36 +143,28 @@ def decide(context: Context, arguments: GainTerms) -> RunningAction[DecisionOutp
         if tree.head == edit.base:
             tree.commit(f"{change.variant}: {reason}\n\nChange {change.number}.", session)
         branch = tree.point_branch(f"loop/{session}") if tree.repository else ""
-        all_kept_patch = briefs_folder / KEPT_PATCH
+        kept_patch = session_changes.workshop_of(context).briefs_folder / KEPT_PATCH
         briefs = outputs_by_run(context.finished, BriefOutput)
         first_base = next((output.base for _, output in briefs if output.base), edit.base)
-        write_atomic(all_kept_patch, tree.patch(first_base))
-        command = shlex.join(
-            find_takeover_command(context.task.folder, branch, all_kept_patch, change.variant)
-        )
-        as_patch = f"the sources of the answer, as a patch: {all_kept_patch}"
-        message += f"; take it over: {command}" if command else f"; {as_patch}"
-        output = at_hand.output_of(BuildOutput)
-        incumbents |= {build.variant: build.build_id for build in output.builds} if output else {}
-        project = Project(tree.target, briefs_folder.parent.parent, bundled=False)
-        # `ground`: hash of the target's files, with all that was kept.
-        fields = {
-            "taking": command,
-            "incumbents": incumbents,
-            "ground": targets.sources_hash(project),
-        }
+        write_atomic(kept_patch, tree.patch(first_base))
+        words = find_takeover_command(context.task.folder, branch, kept_patch, change.variant)
+        taking = shlex.join(words)
+        as_patch = f"the sources of the answer, as a patch: {kept_patch}"
+        message += f"; take it over: {taking}" if taking else f"; {as_patch}"
+        for _, output in outputs_by_run(steps, BuildOutput)[:1]:
+            incumbents |= {build.variant: build.build_id for build in output.builds}
+        project = Project(tree.target, kept_patch.parents[2], bundled=False)  # With all sessions.
+        fields |= {"taking": taking, "ground": targets.sources_hash(project)}
     learned = (f"Change {change.number} to {change.variant} was {outcome}: {reason}.",)
     fields |= {"kept": outcome == "kept", "tried": change, "branch": branch, "learned": learned}
     return Result(DecisionOutput(ok=True, message=message, tuning=brief.tuning, **fields))
 
 
 def find_takeover_command(folder: Path, branch: str, patch: Path, variant: str) -> list[str]:
-    """The command that applies all kept changes to the user's files, or to a task's answer; empty if none can: an
-    answer with its sources inside a JSON document."""
+    """The command that applies all kept changes to the user's files, or to a task's answer; empty
+    if none can: an answer with its sources inside a JSON document."""
     subjects = git(folder, "log", "--format=%s", f"HEAD..{branch}").splitlines() if branch else []
-    if (
-        UNCOMMITTED_MESSAGE in subjects
-    ):  # A merge would fail, or commit the user's uncommitted changes.
+    if UNCOMMITTED_MESSAGE in subjects:  # A merge would fail, or commit what the user has not.
         return ["git", "-C", str(root_of(folder)), "apply", str(patch)]
     if branch:
         return ["git", "-C", str(folder), "merge", "--no-edit", branch]

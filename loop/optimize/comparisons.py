@@ -49,15 +49,9 @@ from loop.timing.against_known_good import CompareOutput, CompareTerms, compare_
 from loop.timing.readiness import ReadyVariants, hold_device
 from loop.workers.bench import fit_workloads
 
-CHECK_NOTE_FILE = (
-    "loop-check.json"  # In `.git` of a candidate's worktree: what a check compares with.
-)
-LEAST_WORKLOADS, VERIFY_S = 6, 3.0
-"""Workloads that a check verifies regardless of time, and seconds for the others."""
-CHECK_ROUNDS, CHECK_S = (
-    5,
-    1.5,
-)  # Rounds of a check, each in new processes, and most seconds of timing.
+CHECK_NOTE_FILE = "loop-check.json"  # In `.git` of a candidate's worktree: see `CheckNote`.
+LEAST_WORKLOADS, VERIFY_S = 6, 3.0  # Workloads verified in any case; seconds for others.
+CHECK_ROUNDS, CHECK_S = 5, 1.5  # Rounds, each in new processes; most seconds of timing.
 
 
 class CheckNote(Model):
@@ -103,51 +97,42 @@ class CheckOutput(Output):
 
 
 def check(context: Context, arguments: NoArguments) -> RunningAction[CheckOutput]:
-    """Compile, verify on a few workloads, and time once against the incumbent or the baseline. Passes if all
-    compile and are right; decides nothing about a change."""
+    """Compile, verify on a few workloads, and time once against the incumbent or the baseline.
+    Passes if all compile and are right; decides nothing about a change."""
     bench, note, folder = context.bench, None, context.task.folder
-    repository = next(
-        (place for place in (folder, *folder.parents) if (place / ".git").is_dir()), None
-    )
-    if repository is not None:
-        with suppress(OSError, LoopError):  # Outside a campaign there is no note.
-            note = sums.read_sealed(CheckNote, repository / ".git" / CHECK_NOTE_FILE)
+    for place in (folder, *folder.parents):
+        if (place / ".git").is_dir():
+            with suppress(OSError, LoopError):  # Outside a campaign there is no note.
+                note = sums.read_sealed(CheckNote, place / ".git" / CHECK_NOTE_FILE)
+            break
     buildable = buildable_variants(bench, context.task.variants)
     builds, failures = yield from kernel.compile_all(context, buildable)
     fields: dict[str, Any] = {"built": tuple(build.variant for build in builds)}
-    if failures:
-        return Result(
-            CheckOutput(ok=False, message=failures[0].message, hint=failures[0].hint, **fields)
-        )
+    for failure in failures:
+        return Result(CheckOutput(ok=False, message=failure.message, hint=failure.hint, **fields))
     if not builds:
         return Result(CheckOutput(ok=False, message="nothing to compile"))
     # Small ones first; in a campaign, of the sets that a proposer may see.
     target = bench.target
     names = [name for name in (note.sets if note else target.workloads) if name in target.workloads]
     distinct = kernel.distinct_workloads(kernel.workloads(context, names))
-    workloads_to_check = sorted(distinct, key=lambda workload: count_operations(target, workload))
-    allowance = TimeAllowance(VERIFY_S, workloads_to_check[LEAST_WORKLOADS:])
-    jobs = [Job(bench.make_side(build.variant, build), workloads_to_check) for build in builds]
+    workloads = sorted(distinct, key=lambda workload: count_operations(target, workload))
+    allowance = TimeAllowance(VERIFY_S, workloads[LEAST_WORKLOADS:])
+    jobs = [Job(bench.make_side(build.variant, build), workloads) for build in builds]
     checks = yield from verify(bench, jobs, allowance)
-    verified = tuple(
-        workload.name for workload in workloads_to_check if workload not in allowance.left_out
-    )
+    verified = tuple(workload.name for workload in workloads if workload not in allowance.left_out)
     missing = kernel.describe_unverified_sets(context, fields["built"], allowance.left_out)
-    failures_by_variant = {
-        variant.variant: variant.failure_lines for variant in checks if variant.failure_lines
-    }
-    fields |= {"verified": verified, "wrong": failures_by_variant, "variants": checks}
-    for name, failed in failures_by_variant.items():
-        message = f"{name}: {failed[0]}"
-        return Result(
-            CheckOutput(ok=False, message=message, not_exercised=tuple(missing), **fields)
-        )
+    wrong = {part.variant: part.failure_lines for part in checks if part.failure_lines}
+    fields |= {"verified": verified, "wrong": wrong, "variants": checks}
+    fields["not_exercised"] = tuple(missing)
+    for name, lines in wrong.items():
+        return Result(CheckOutput(ok=False, message=f"{name}: {lines[0]}", **fields))
     speeds: list[QuickSpeed] = []
     with ExitStack() as stack:
         yield from hold_device(bench, stack)
         for correct_build in builds:
             try:
-                speed = yield from _estimate_speed(context, correct_build, note)
+                speed = yield from _estimate(context, correct_build, note)
                 speeds += [speed] if speed else []
             except (schedule.Untimed, LoopError) as error:
                 missing.append(f"speed of {correct_build.variant}: {error}")
@@ -155,31 +140,24 @@ def check(context: Context, arguments: NoArguments) -> RunningAction[CheckOutput
     if speeds:
         texts = []
         for speed in speeds:
-            texts.append(
-                f"{speed.variant} {say.speedup_text(speed.ratio)} {speed.against} on {speed.workload}"
-            )
+            ratio_text = f"{speed.variant} {say.speedup_text(speed.ratio)}"
+            texts.append(f"{ratio_text} {speed.against} on {speed.workload}")
         message = f"right on {say.count(len(verified), 'workload')}; about {', '.join(texts)}"
     fields |= {"speeds": tuple(speeds), "not_exercised": tuple(missing)}
     return Result(CheckOutput(ok=True, message=message, **fields))
 
 
-def _estimate_speed(
-    context: Context, timed_build: Build, note: CheckNote | None
-) -> Waiting[QuickSpeed | None]:
-    """Estimate a variant's speed against the incumbent, or without one against the baseline. Times the campaign's
-    workload, else the last that the variant takes. None if it takes none, or without enough rounds."""
-    bench, name = context.bench, timed_build.variant
-    side = bench.make_side(name, timed_build)
+def _estimate(context: Context, build: Build, note: CheckNote | None) -> Waiting[QuickSpeed | None]:
+    """Estimate a variant's speed against the incumbent, or without one against the baseline. Times
+    the campaign's workload, else the last that it takes. None without one or enough rounds."""
+    bench, name = context.bench, build.variant
+    side, rival, against = bench.make_side(name, build), bench.make_side(BASELINE), BASELINE
     incumbent_id = note.incumbents.get(name) if note else None
-    incumbent = (
-        find_build_by_id(name, incumbent_id, Path(note.builds)) if note and incumbent_id else None
-    )
-    rival, against = bench.make_side(BASELINE), BASELINE
-    if incumbent is not None:
-        rival, against = (
-            replace(bench.make_side(name, incumbent), name="incumbent"),
-            "the incumbent",
-        )
+    if note and incumbent_id:
+        incumbent = find_build_by_id(name, incumbent_id, Path(note.builds))
+        if incumbent is not None:
+            rival = replace(bench.make_side(name, incumbent), name="incumbent")
+            against = INCUMBENT
     workloads = kernel.workloads(context, note.sets if note else context.task.plan.workloads)
     supported = [workload for workload in workloads if is_supported(side, workload)]
     if not supported:
@@ -196,40 +174,31 @@ def _estimate_speed(
     return QuickSpeed(variant=name, against=against, workload=workload.name, **fields)
 
 
-# A job has both targets. It compiles them, verifies changed variants, and times pairs on one locked device. The
-# step `change.compare` finds a job's result by its id: a hash of both targets, the terms and the session. Once
-# another candidate is kept, the incumbent differs, and so does the id.
+# A job has both targets, and times pairs on one locked device. The step `change.compare` finds its
+# result by its id: a hash of targets, terms and session, unlike after each kept change.
 CANDIDATE_FOLDER, INCUMBENT_FOLDER = "candidate", "incumbent"  # The two folders of a job.
 
 
 def paired(context: Context, arguments: CompareTerms) -> RunningAction[CompareOutput]:
-    """Compile a candidate and the incumbent, verify changed variants, and time both in pairs. Runs inside a job,
-    whose target is the candidate; the incumbent lies next to it."""
+    """Compile a candidate and the incumbent, verify changed variants, and time both in pairs. Runs
+    inside a job, whose target is the candidate; the incumbent lies next to it."""
     bench, task = context.bench, context.task
-    builds, failures = yield from kernel.compile_all(
-        context, buildable_variants(bench, task.variants)
-    )
+    variants = buildable_variants(bench, task.variants)
+    builds, failures = yield from kernel.compile_all(context, variants)
     folder = bench.folder.parent / INCUMBENT_FOLDER
-    with bench.copy_for_folder(
-        folder, read_file(folder / MANIFEST, Target).value
-    ) as incumbent_bench:
-        incumbent_context = replace(
-            context, bench=incumbent_bench, task=replace(task, folder=folder)
-        )
-        variants = buildable_variants(incumbent_bench, task.variants)
-        incumbents, incumbent_failures = yield from kernel.compile_all(incumbent_context, variants)
-    for failure in (*failures, *incumbent_failures):
+    target = read_file(folder / MANIFEST, Target).value
+    with bench.copy_for_folder(folder, target) as old_bench:
+        old_context = replace(context, bench=old_bench, task=replace(task, folder=folder))
+        variants = buildable_variants(old_bench, task.variants)
+        old_builds, old_failures = yield from kernel.compile_all(old_context, variants)
+    for failure in (*failures, *old_failures):
         return Result(CompareOutput(ok=False, message=failure.message, hint=failure.hint))
-    known_good = {}
-    for build in incumbents:
-        known_good[build.variant] = KnownGood(
-            session=INCUMBENT, build_id=build.build_id, commit=None
-        )
-    changed = {
-        build.variant: build
-        for build in builds
-        if known_good[build.variant].build_id != build.build_id
-    }
+    known_good, changed = dict[str, KnownGood](), dict[str, Build]()
+    for old in old_builds:
+        known_good[old.variant] = KnownGood(session=INCUMBENT, build_id=old.build_id, commit=None)
+    for build in builds:
+        if known_good[build.variant].build_id != build.build_id:
+            changed[build.variant] = build
     workloads = kernel.workloads(context, task.plan.workloads)
     jobs = []
     for name, build in changed.items():
@@ -240,39 +209,32 @@ def paired(context: Context, arguments: CompareTerms) -> RunningAction[CompareOu
         if checks.first_failure:
             why = f"{checks.variant} is wrong: {checks.first_failure.message}"
             return Result(CompareOutput(ok=False, message=why))
-    comparison_context = replace(context, past=replace(context.past, known_good=known_good))
-    return (
-        yield from compare_ready(
-            comparison_context, ReadyVariants(tuple(changed), changed), arguments
-        )
-    )
+    context = replace(context, past=replace(context.past, known_good=known_good))
+    ready = ReadyVariants(tuple(changed), changed)
+    return (yield from compare_ready(context, ready, arguments))
 
 
 def compare_in_jobs(
     context: Context, tree: Worktree, patches: Mapping[int, Path | None], arguments: CompareTerms
 ) -> Waiting[dict[int, JobFolder]]:
-    """Compare candidates with the incumbent in parallel jobs of the campaign's executor. `patches`: number of a
-    candidate to its patch; None: the edit that is in the worktree `tree`. Returns the ended jobs by number,
-    without candidates whose patch conflicts with the incumbent."""
+    """Compare candidates with the incumbent in parallel jobs of the campaign's executor. `patches`:
+    number of a candidate to its patch; None: the edit that is in the worktree `tree`. Returns the
+    ended jobs by number, without candidates whose patch conflicts with the incumbent."""
     parts = dict[int, Part]()
     with tempfile.TemporaryDirectory(prefix="loop-paired-") as folder:
+        exported = export_commit(tree.target, tree.head, Path(folder) / INCUMBENT_FOLDER)
         for number, patch in patches.items():
             place = Path(folder) / str(number)
             try:
                 if patch is not None:
                     tree.apply(patch)
-                sources = {CANDIDATE_FOLDER: tree.target}
-                with tempfile.TemporaryDirectory(prefix="loop-incumbent-") as exported:
-                    sources[INCUMBENT_FOLDER] = export_commit(
-                        tree.target, tree.head, Path(exported)
-                    )
-                    for name, target in sources.items():
-                        for file in targets.source_files(
-                            Project(target, target / "sessions", bundled=False)
-                        ):
-                            copy = place / name / file.relative_to(target)
-                            copy.parent.mkdir(parents=True, exist_ok=True)
-                            shutil.copy(file, copy)
+                sources = {CANDIDATE_FOLDER: tree.target, INCUMBENT_FOLDER: exported}
+                for name, target in sources.items():
+                    project = Project(target, target / "sessions", bundled=False)
+                    for file in targets.source_files(project):
+                        copy = place / name / file.relative_to(target)
+                        copy.parent.mkdir(parents=True, exist_ok=True)
+                        shutil.copy(file, copy)
             except LoopError:
                 if patch is None:
                     raise
@@ -291,9 +253,7 @@ def compare_in_jobs(
                 target=CANDIDATE_FOLDER,
             )
         step = context.task.first_step("change.compare")
-        if (
-            step is not None
-        ):  # The plan's limits: a running step's grow, and a job's id depends on them.
+        if step is not None:  # The plan's limits: a running step's grow; a job's id has them.
             context = replace(context, budget_s=step.budget_s, kill_after_s=step.kill_after_s)
         # On devices like that of the first job that timed something.
         timed_jobs = (job for job in jobs_of(context.finished) if job.timed and job.state == "done")
@@ -305,9 +265,9 @@ def compare_in_jobs(
 def decide_on_change(
     failed_message: str | None, verdicts: Sequence[Verdict], least_gain: float
 ) -> tuple[Outcome, str, float | None]:
-    """Whether to keep a change, the reason, and its gain (geometric mean over workloads; None if not timed). It
-    has to be right, nowhere slower, somewhere faster beyond noise, and faster by `least_gain` (0.02 is 2 %) in the
-    mean. `failed_message`: of the gate's step that it failed. `verdicts`: against the incumbent."""
+    """Whether to keep a change, why, and its gain (geometric mean over workloads; None: not timed).
+    It has to be right, nowhere slower, somewhere faster beyond noise, in the mean by `least_gain`
+    (0.02 is 2 %). `failed_message`: of a failed step. `verdicts`: against the incumbent."""
     speeds = [v for v in verdicts if isinstance(v, SpeedVerdict) and v.against == "known_good"]
     gain = geometric_mean([speed.ratio for speed in speeds]) if speeds else None
     untimed = next((verdict for verdict in verdicts if not isinstance(verdict, SpeedVerdict)), None)
@@ -317,42 +277,36 @@ def decide_on_change(
         return "reverted", f"{untimed.variant} is {untimed.verdict}: {untimed.reason}", gain
     if gain is None:
         return "reverted", "it was not compared with the incumbent", None
-    outcomes, speed = (
-        [speed.verdict for speed in speeds],
-        f"{say.speedup_text(gain, 3)} the incumbent's speed",
-    )
+    words = [speed.verdict for speed in speeds]
+    speed_text = f"{say.speedup_text(gain, 3)} the incumbent's speed"
     slower = [speed for speed in speeds if speed.verdict == "slower"]
     if slower:
         worst = min(slower, key=lambda speed: speed.ratio)
         where = f"slower on {len(slower)} of {len(speeds)} workloads"
         return "reverted", f"{where}: {say.speedup_text(worst.ratio, 3)} on {worst.workload}", gain
-    if "faster" not in outcomes:
-        inconclusive = next((speed for speed in speeds if speed.verdict == "inconclusive"), None)
-        why = (
-            "no gain beyond noise"
-            if inconclusive is None
-            else f"not shown to be faster ({inconclusive.reason})"
-        )
-        counts = ", ".join(f"{word} on {outcomes.count(word)}" for word in dict.fromkeys(outcomes))
-        return "reverted", f"{why}: {speed}, {counts}", gain
+    if "faster" not in words:
+        unclear = [speed.reason for speed in speeds if speed.verdict == "inconclusive"]
+        why = f"not shown to be faster ({unclear[0]})" if unclear else "no gain beyond noise"
+        counts = ", ".join(f"{word} on {words.count(word)}" for word in dict.fromkeys(words))
+        return "reverted", f"{why}: {speed_text}, {counts}", gain
     if gain < 1 + least_gain:
-        return "reverted", f"{speed}, and {1 + least_gain:.3g}x was asked for", gain
-    return "kept", f"{speed}, faster on {outcomes.count('faster')} of {len(speeds)} workloads", gain
+        return "reverted", f"{speed_text}, and {1 + least_gain:.3g}x was asked for", gain
+    where = f"faster on {words.count('faster')} of {len(speeds)} workloads"
+    return "kept", f"{speed_text}, {where}", gain
 
 
 def compare_beforehand(
     context: Context, tree: Worktree, proposals: Sequence[Proposal], least_gain: float
 ) -> Waiting[tuple[list[Proposal], set[int], tuple[JobRun, ...]]]:
-    """Compare all proposals with the incumbent in parallel jobs. Returns the proposals in the order to judge them,
-    the numbers of those that show no gain, and the jobs. Those without a gain come first, because the gate's other
-    steps cannot save them; then those with most gain; last those that no job could compare."""
+    """Compare all proposals with the incumbent in parallel jobs. Returns proposals in the order to
+    judge them, numbers of those without a gain, and the jobs. Those without come first, as other
+    steps cannot save them; then those with most gain; last those not compared."""
     step = context.task.first_step("change.compare")
     if step is None or not context.task.campaign.executor:
         return list(proposals), set(), ()
     patches = {proposal.number: Path(proposal.patch) for proposal in proposals}
-    jobs = yield from compare_in_jobs(
-        context, tree, patches, CompareTerms.model_validate(step.arguments)
-    )
+    terms = CompareTerms.model_validate(step.arguments)
+    jobs = yield from compare_in_jobs(context, tree, patches, terms)
     gain_by_number, not_faster = dict[int, float](), set[int]()
     for number, job in jobs.items():
         with suppress(WorkFailed, ValidationError, RuntimeError):
@@ -361,62 +315,46 @@ def compare_beforehand(
             if gain is not None:
                 gain_by_number[number] = gain
                 not_faster |= {number} if outcome == "reverted" else set()
-    ordered = sorted(
-        proposals,
-        key=lambda each: (each.number not in not_faster, -gain_by_number.get(each.number, 0)),
-    )
+    ordered = sorted(proposals, key=lambda each: -gain_by_number.get(each.number, 0))
+    ordered.sort(key=lambda each: each.number not in not_faster)
     return ordered, not_faster, tuple(job.run_record for job in jobs.values())
 
 
-CONFIRM_ROUNDS, LEAST_CONFIRM_ROUNDS = 20, 5
-"""Rounds of the final measurement, each in fresh processes: if time allows, and however long it takes."""
+CONFIRM_ROUNDS, LEAST_CONFIRM_ROUNDS = 20, 5  # In fresh processes: if time allows; at least.
 ROUNDS_SHARE = 0.9  # Share of the step's time for rounds.
 
 
 def confirm(context: Context, arguments: NoArguments) -> RunningAction[ConfirmOutput]:
-    """Time the kept changes against the session's start with a new seed, fresh processes and held-out workloads:
-    the best of many candidates looks better than it is."""
-    bench, current_ids = context.bench, SessionChanges(context.finished).incumbents
+    """Time the kept changes against the session's start with a new seed, fresh processes and
+    held-out workloads: the best of many looks better than it is."""
+    bench, new_ids = context.bench, SessionChanges(context.finished).incumbents
     # No proposer has seen the values of this seed.
     seed = int(content_hash(f"confirm {context.task.seed} {context.task.session}")[:6], 16)
-    first_builds = outputs_by_run(context.finished, BuildOutput)[
-        :1
-    ]  # Builds of changes have another class.
-    start_ids = {
-        build.variant: build.build_id for _, output in first_builds for build in output.builds
-    }
-    changed = [
-        name for name, build_id in current_ids.items() if start_ids.get(name, build_id) != build_id
-    ]
+    outputs = outputs_by_run(context.finished, BuildOutput)  # Of changes: another class.
+    old_ids = {build.variant: build.build_id for build in outputs[0][1].builds} if outputs else {}
+    changed = [name for name, new_id in new_ids.items() if old_ids.get(name, new_id) != new_id]
     if not changed:
         return Result(ConfirmOutput(ok=True, message="nothing was kept"), idle=True)
     timed = kernel.workloads(context, context.task.plan.workloads, seed)
     # Workloads of sets that no brief, check or judgement of a candidate used.
-    used = {
-        workload.name
-        for workload in (*timed, *kernel.workloads(context, kernel.planned_check_sets(context)))
-    }
+    checked = kernel.workloads(context, kernel.planned_check_sets(context))
+    used = {workload.name for workload in (*timed, *checked)}
     others = kernel.workloads(context, kernel.unplanned_sets(context), seed)
-    unseen = list(
-        {workload.name: workload for workload in others if workload.name not in used}.values()
-    )
+    unseen = {workload.name: workload for workload in others if workload.name not in used}
+    all_workloads = (*timed, *unseen.values())
     rounds_s = ROUNDS_SHARE * context.budget_s
     limits = samples.Limits(CONFIRM_ROUNDS, rounds_s, seed, least_rounds=LEAST_CONFIRM_ROUNDS)
-    confirmed, failures, missing, segments = (
-        list[Confirmed](),
-        list[str](),
-        list[str](),
-        list[Segment](),
-    )
+    confirmed, segments = list[Confirmed](), list[Segment]()
+    failures, missing = list[str](), list[str]()
     for name in changed:
-        old_build = find_build_by_id(name, start_ids[name], bench.cache)
-        new_build = find_build_by_id(name, current_ids[name], bench.cache)
+        old_build = find_build_by_id(name, old_ids[name], bench.cache)
+        new_build = find_build_by_id(name, new_ids[name], bench.cache)
         if old_build is None or new_build is None:
             missing.append(f"{name} against the start: a build has left the cache")
             continue
         start = replace(bench.make_side(name, old_build), name="start")
         now = replace(bench.make_side(name, new_build), name="now")
-        supported = [workload for workload in (*timed, *unseen) if is_supported(now, workload)]
+        supported = [workload for workload in all_workloads if is_supported(now, workload)]
         (checks,) = yield from verify(bench, [Job(now, supported, layouts=False)])
         if checks.first_failure:
             failures.append(f"{name} is wrong on fresh values: {checks.first_failure.message}")
@@ -427,29 +365,19 @@ def confirm(context: Context, arguments: NoArguments) -> RunningAction[ConfirmOu
             timings = yield from schedule.measure(bench, [start, now], fitting.workloads, limits)
         segments += timings.segments
         timed_ratios: list[Sequence[float]] = []
-        intervals: dict[str, dict[str, tuple[float, float, float]]] = {
-            "workloads": {},
-            "held_out": {},
-        }
-        for workload in (*timed, *unseen):
+        ranges: dict[str, Any] = {"workloads": {}, "held_out": {}}
+        for workload in all_workloads:
             ratios = samples.log_ratios(timings.segments_of(workload.name), "start", "now")
             if len(ratios) >= samples.MIN_ROUNDS:
                 ratio, low, high = ratio_interval(ratios)
                 is_timed = workload in timed
-                intervals["workloads" if is_timed else "held_out"][workload.name] = low, ratio, high
+                ranges["workloads" if is_timed else "held_out"][workload.name] = low, ratio, high
                 timed_ratios += [ratios] if is_timed else []
-        if timed_ratios:
-            # Mean over workloads of each round.
+        if timed_ratios:  # Mean over workloads of each round.
             means = [sum(ratios) / len(ratios) for ratios in zip(*timed_ratios, strict=False)]
             ratio, low, high = ratio_interval(means)
-            confirmed.append(
-                Confirmed(variant=name, ratio=ratio, interval=(low, high), **intervals)
-            )
-    output = ConfirmOutput(
-        ok=not failures,
-        message="; ".join(failures or [confirmed_text(figure) for figure in confirmed] or missing),
-        confirmed=tuple(confirmed),
-        seed=seed,
-        not_exercised=tuple(missing),
-    )
+            confirmed.append(Confirmed(variant=name, ratio=ratio, interval=(low, high), **ranges))
+    texts = failures or [confirmed_text(figure) for figure in confirmed] or missing
+    fields = {"confirmed": tuple(confirmed), "seed": seed, "not_exercised": tuple(missing)}
+    output = ConfirmOutput(ok=not failures, message="; ".join(texts), **fields)
     return Result(output, {"confirm": segments})

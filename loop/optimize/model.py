@@ -12,7 +12,7 @@ from loop.model.output import Output
 from loop.model.profile import Profile
 from loop.model.record import JobRun
 from loop.model.target import Values
-from loop.report.format import plain_ratio, speedup_text
+from loop.report.format import count, plain_ratio, speedup_text
 
 
 class Standing(Model):
@@ -22,12 +22,12 @@ class Standing(Model):
     ratio: float
     interval: Interval
     worth: float
-    """Share of its time, by the workload's weight, that it has to save to be 1.5 times as fast as the baseline;
-    0 if it is. A change may gain more."""
+    """Share of its time, by the workload's weight, that it has to save to be 1.5 times as fast as
+    the baseline; 0 if it is. A change may gain more."""
 
 
 class Brief(Model):
-    """A task for a person or an agent: make one change. It also states how the gate will judge it."""
+    """A task for a person or an agent: make one change. It says how the gate will judge it."""
 
     schema_version: int = 1
     number: Annotated[int, Field(ge=1)]
@@ -40,7 +40,7 @@ class Brief(Model):
     files: tuple[str, ...]
     """Files that may change, relative to that folder. New files next to them are allowed."""
     shared: dict[str, tuple[str, ...]] = Field(default_factory=dict)
-    """Files that must not change, to the variants built from them that this session does not judge."""
+    """Files that must not change, to the variants that use them and are not judged here."""
     ratios: tuple[Standing, ...] = ()
     """Current speed on each timed workload, largest possible gain first."""
     contract: dict[str, str] = Field(default_factory=dict)
@@ -48,7 +48,7 @@ class Brief(Model):
     check: str = ""
     """Command for a quick check of an edit (seconds)."""
     answer: str = ""
-    """File where a proposer can describe its change or state that it has none; empty for a person."""
+    """File where a proposer describes its change or states that it has none; empty for a person."""
     rule: str
     timed: tuple[str, ...]
     checks: tuple[str, ...] = ()
@@ -62,7 +62,7 @@ class Brief(Model):
     decline: str
     """Command that ends the session without another change."""
     tuning: str | None = None
-    """Name of the tuning if a search made the change. It is then timed on the tuning's own workloads."""
+    """Name of the tuning if a search made the change: it is timed on the tuning's workloads."""
 
 
 class TriedPoint(Model):
@@ -74,7 +74,7 @@ class TriedPoint(Model):
     """`incumbent`: current values; `refused`: does not compile; `best`: fastest."""
     reason: str = ""
     ratio: float | None = None
-    """Time of the incumbent / time of this point, geometric mean over workloads; None: not timed."""
+    """Time of the incumbent / of this point, geometric mean over workloads; None: not timed."""
     worst: float | None = None
 
 
@@ -96,7 +96,7 @@ class BriefOutput(Output):
     candidate: int | None = None
     """Number of the campaign's candidate; None for a change by a person or a search."""
     not_faster: bool = False
-    """A job has compared the candidate already, and that result rejects it: the gate skips its other steps."""
+    """A job has shown already that the candidate loses: the gate skips its other steps."""
     proposals: tuple[Proposal, ...] = ()
     """Proposals that ended since the previous step."""
     jobs: tuple[JobRun, ...] = ()
@@ -105,12 +105,11 @@ class BriefOutput(Output):
 
 
 def confirmed_text(figure: Confirmed) -> str:
-    """As text: `cpu is 1.12x [1.10, 1.14] the start's speed; on 2 workloads held out 1.08x to 1.20x`."""
+    """`cpu is 1.12x [1.10, 1.14] the start's speed; on 2 workloads held out 1.08x to 1.20x`."""
     low, high = (plain_ratio(end, 3) for end in figure.interval)
     speed = f"{figure.variant} is {speedup_text(figure.ratio, 3)} [{low}, {high}] the start's speed"
     ratios = [ratio for _low, ratio, _high in figure.held_out.values()]
     if not ratios:
         return f"{speed}; no workload was held out"
-    noun = "workload" if len(ratios) == 1 else "workloads"
     span = " to ".join(dict.fromkeys(map(speedup_text, (min(ratios), max(ratios)))))
-    return f"{speed}; on {len(ratios)} {noun} held out {span}"
+    return f"{speed}; on {count(len(ratios), 'workload')} held out {span}"

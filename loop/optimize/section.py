@@ -23,76 +23,54 @@ MOST_TRIALS = 12  # Points of a tuning search in the report; the journal has all
 SPEED_HEADS = (">Against the incumbent", ">Against the baseline")
 HEADS = (">Change", "Variant", "Files", "Outcome", *SPEED_HEADS, "Why")
 JUDGED_NOTE = (
-    "Each was made in a worktree of loop's own and was judged by the gate; one that failed a step went no "
-    "further. A speed is the mean ratio over the workloads, above 1 it is faster."
+    "Each was made in a worktree of loop's own and was judged by the gate; one that failed a step "
+    "went no further. A speed is the mean ratio over the workloads, above 1 it is faster."
 )
-SEARCH_NOTE = (
-    "compiled, verified, then timed beside the incumbent; one that failed went no further:"
-)
+SEARCH_NOTE = "compiled, verified, then timed beside the incumbent; one that failed went no further"
+SEARCH_HEADS = ("Values", "Outcome", ">Against the incumbent", ">Lowest", "Why")
 
 
 def sections(finished: Sequence[Finished]) -> Iterator[Section]:
-    """The report's sections on changes and tuning searches, and where kept changes are; none without any."""
+    """The report's sections on changes and tuning searches, and where kept changes are."""
     records = latest_attempts(finished)
     decisions, rows = outputs_by_run(records, DecisionOutput), []
     change_by_run = {run: decision.tried for run, decision in decisions if decision.tried}
     for run, change in change_by_run.items():
-        timings = [
-            record for record in records if (record.run, record.action) == (run, "change.measure")
-        ]
-        measured = outputs_of(map(as_target_step, timings), MeasureOutput)[:1]
-        speeds = [
-            row for output in measured for row in output.verdicts if isinstance(row, SpeedVerdict)
-        ]
+        timings = (step for step in records if (step.run, step.action) == (run, "change.measure"))
+        measured = outputs_of(map(as_target_step, timings), MeasureOutput)
+        verdicts = measured[0].verdicts if measured else ()
+        speeds = [row for row in verdicts if isinstance(row, SpeedVerdict)]
         ratios = [speed.ratio for speed in speeds if speed.variant == change.variant]
         against_incumbent = say.speedup_text(change.gain) if change.gain else "not timed"
         against_baseline = say.speedup_text(geometric_mean(ratios)) if ratios else "not timed"
         cells = (str(change.number), change.variant, ", ".join(change.files), change.outcome)
         rows.append((*cells, against_incumbent, against_baseline, change.reason))
-    searches = list[
-        Section
-    ]()  # A table for each tuning search, the fastest points (choices of values) first.
+    searches = list[Section]()  # A table for each tuning search, the fastest points first.
     for trials in (output.trials for output in outputs_of(records, BriefOutput) if output.trials):
         points = []
         for trial in sorted(trials, key=lambda trial: -(trial.ratio or 0))[:MOST_TRIALS]:
-            figures = [
-                say.speedup_text(ratio) if ratio else "not timed"
-                for ratio in (trial.ratio, trial.worst)
-            ]
-            values = ", ".join(
-                f"{name} {literal_text(value)}" for name, value in trial.values.items()
-            )
-            points.append((values, trial.outcome, *figures, trial.reason))
+            speed = say.speedup_text(trial.ratio) if trial.ratio else "not timed"
+            lowest = say.speedup_text(trial.worst) if trial.worst else "not timed"
+            values = [f"{name} {literal_text(value)}" for name, value in trial.values.items()]
+            points.append((", ".join(values), trial.outcome, speed, lowest, trial.reason))
         hidden = len(trials) - len(points)
-        note = f"Values of `{trials[0].tuning}`, {SEARCH_NOTE}"
-        table = drop_empty_columns(
-            ("Values", "Outcome", ">Against the incumbent", ">Lowest", "Why"), points
-        )
+        note = f"Values of `{trials[0].tuning}`, {SEARCH_NOTE}:"
+        table = drop_empty_columns(SEARCH_HEADS, points)
         after = (f"{hidden} more are in the journal.",) if hidden else ()
         searches.append(Section(note=note, table=table, after=after))
-    lines, kept = (
-        [*_campaign_lines(records)],
-        [decision for _, decision in decisions if decision.kept],
-    )
+    lines = [*_campaign_lines(records)]
+    kept = [decision for _, decision in decisions if decision.kept]
     if kept and kept[-1].tried:
-        last_kept, patch = (
-            kept[-1],
-            Path(kept[-1].tried.patch).parent / "kept.patch",
-        )  # Of all kept changes.
-        lines.append(f"All that was kept: `{last_kept.taking or f'git apply {patch}'}`")
-        if last_kept.branch:
-            lines.append(
-                f"The same as commits: branch `{last_kept.branch}`; as one patch: `{patch}`"
-            )
+        taking, branch = kept[-1].taking, kept[-1].branch  # Of all kept changes.
+        patch = Path(kept[-1].tried.patch).parent / "kept.patch"
+        lines.append(f"All that was kept: `{taking or f'git apply {patch}'}`")
+        if branch:
+            lines.append(f"The same as commits: branch `{branch}`; as one patch: `{patch}`")
     for change in change_by_run.values():
-        lines.append(
-            f"Change {change.number} ({change.outcome}) as a patch: `git apply {change.patch}`"
-        )
-    pause = (
-        read_output(records[-1], BriefOutput)
-        if records and records[-1].status == "paused"
-        else None
-    )
+        name = f"Change {change.number} ({change.outcome})"
+        lines.append(f"{name} as a patch: `git apply {change.patch}`")
+    is_paused = bool(records) and records[-1].status == "paused"
+    pause = read_output(records[-1], BriefOutput) if is_paused else None
     if pause and (brief := pause.brief):
         lines.append(f"Waiting for change {brief.number}, to {brief.variant}, in `{brief.folder}`")
     if rows or searches or lines:
@@ -104,13 +82,12 @@ def sections(finished: Sequence[Finished]) -> Iterator[Section]:
 
 
 def has_change(finished: Sequence[Finished], progress: Literal["verified", "timed"]) -> bool:
-    """Whether any change, or any point of a tuning search, came as far as to be verified or timed."""
+    """Whether any change, or any point of a tuning search, was verified or timed."""
     actions, outcomes = {"change.measure", "change.compare"}, {"timed", "best"}
     if progress == "verified":
         actions, outcomes = {"change.verify"}, {"wrong", "timed", "best"}
-    judgements = outputs_of(
-        [record for record in finished if record.action in actions], JudgedOutput
-    )
+    steps = [record for record in finished if record.action in actions]
+    judgements = outputs_of(steps, JudgedOutput)
     if any(judgement.found for judgement in judgements):
         return True
     searches = outputs_of(finished, BriefOutput)
@@ -118,8 +95,8 @@ def has_change(finished: Sequence[Finished], progress: Literal["verified", "time
 
 
 def skips_judging(record: Finished, finished: Sequence[Finished]) -> bool:
-    """Whether a skipped step judges a change, and nothing of its run was left to judge: no edit, or one that had
-    failed or was reverted. The report names no gap for such a step."""
+    """Whether a skipped step judges a change, and nothing of its run was left to judge: no edit, or
+    one that had failed or was reverted. The report names no gap for such a step."""
     if not record.action.startswith(ON_CHANGE):
         return False
     of_run = (step for step in latest_attempts(finished) if step.run == record.run)
@@ -132,17 +109,12 @@ def skips_judging(record: Finished, finished: Sequence[Finished]) -> bool:
 
 
 def changes_json(finished: Sequence[Finished]) -> dict[str, Sequence[Model]]:
-    """The section on changes as data: judged changes, proposals, and speedups of the final measurement."""
-    changes, confirmations = (
-        SessionChanges(latest_attempts(finished)),
-        outputs_of(finished, ConfirmOutput),
-    )
-    confirmed = [figure for output in confirmations for figure in output.confirmed]
-    return {
-        "judged": changes.judged_changes,
-        "proposals": changes.proposals,
-        "confirmed": confirmed,
-    }
+    """The section as data: judged changes, proposals, speedups of the final measurement."""
+    changes = SessionChanges(latest_attempts(finished))
+    outputs = outputs_of(finished, ConfirmOutput)
+    confirmed = [figure for output in outputs for figure in output.confirmed]
+    judged, proposals = changes.judged_changes, changes.proposals
+    return {"judged": judged, "proposals": proposals, "confirmed": confirmed}
 
 
 def _campaign_lines(records: Sequence[Finished]) -> Iterator[str]:
@@ -155,22 +127,21 @@ def _campaign_lines(records: Sequence[Finished]) -> Iterator[str]:
     if not proposals:
         return
     kept = sum(decision.kept for _, decision in changes.decisions)
-    use = sum_ai_use(proposals)
-    per_change = (
-        f", ${use.usd / kept:.2f} for each that was kept" if kept and use.usd is not None else ""
-    )
+    use, per_change = sum_ai_use(proposals), ""
+    if kept and use.usd is not None:
+        per_change = f", ${use.usd / kept:.2f} for each that was kept"
     yield f"{say.count(len(proposals), 'candidate')}, {kept} kept; {ai_use_text(use)}{per_change}"
     if not all(proposal.isolated for proposal in proposals):
-        yield "The proposers were not isolated: `bwrap` does not work here, or a command of your own proposed"
+        reason = "`bwrap` does not work here, or a command of your own proposed"
+        yield f"The proposers were not isolated: {reason}"
     briefs = outputs_by_run(records, BriefOutput)
     run_by_candidate = {brief.candidate: run for run, brief in briefs}
-    change_by_run = {
-        run: decision.tried.number for run, decision in changes.decisions if decision.tried
-    }
+    tried_by_run = {run: decision.tried for run, decision in changes.decisions}
     for proposal in proposals:
-        change = change_by_run.get(run_by_candidate.get(proposal.number, -1))
+        tried = tried_by_run.get(run_by_candidate.get(proposal.number, -1))
         idea = f" ({proposal.idea})" if proposal.idea else ""
-        details = [f"change {change}" if change else proposal.text, f"{proposal.seconds:.0f} s"]
+        details = [f"change {tried.number}" if tried else proposal.text]
+        details.append(f"{proposal.seconds:.0f} s")
         if use.usd is not None or use.models:
             details.append(ai_use_text(proposal.use))
         if proposal.left_out and proposal.ended != "unedited":

@@ -1,8 +1,4 @@
-"""Which files an edit may change, and the edit as a patch that can be judged and rebased.
-
-Then the changes of a session and of earlier ones: those judged, the current one, and the builds that it
-has to beat.
-"""
+"""Which files an edit may change, the edit as a patch, and changes of this and earlier sessions."""
 
 import contextlib
 import os
@@ -18,21 +14,13 @@ from loop.base.errors import LoopError, UsageError, WorkFailed
 from loop.base.places import MANIFEST
 from loop.base.processes import Waiting
 from loop.builds import build
-from loop.builds.build import buildable_variants
 from loop.formats.model import ANSWERS
 from loop.gate.model import BuildOutput
 from loop.library.definitions import read_file
 from loop.library.trust import read_origin
 from loop.model.campaign import Proposal
-from loop.model.change import (
-    ON_CHANGE,
-    DecisionOutput,
-    JudgedOutput,
-    TriedChange,
-    as_target_step,
-    kept_runs,
-)
-from loop.model.output import Output, outputs_by_run, read_output
+from loop.model.change import ON_CHANGE, DecisionOutput, JudgedOutput, TriedChange, as_target_step
+from loop.model.output import Output, outputs_by_run
 from loop.model.record import Finished, KnownGood, SessionHead
 from loop.model.target import CAbiVariant, PythonVariant, Target
 from loop.optimize.model import Brief, BriefOutput
@@ -50,23 +38,20 @@ def may_edit_variant(target: Target, folder: Path, name: str) -> bool:
 
 
 def editable_files(files: Iterable[str], target: Target, folder: Path) -> list[str]:
-    """Those of a variant's `files` that do not judge it; in a task of another format, only the task's answers."""
+    """Those of a variant's `files` that do not judge it; in another format's task, only answers."""
     modules = [name.partition(":")[0] for name in target.python_functions if ":" in name]
-    # What decides what is right and what the baseline is, and the manifest.
     sources = {*files} - {MANIFEST, *build.find_used_files(modules, folder)}
-    return sorted(
-        file for file in sources if read_origin(folder) is None or Path(file).parts[0] == ANSWERS
-    )
+    is_task = read_origin(folder) is not None
+    return sorted(file for file in sources if not is_task or Path(file).parts[0] == ANSWERS)
 
 
 def find_editable_files(context: Context, name: str) -> Waiting[dict[str, tuple[str, ...]]]:
-    """A variant's editable files, each with the other variants that use it and are not judged in this session: a
-    change of such a file would go unjudged for them."""
+    """A variant's editable files, each with other variants that use it and that this session does
+    not judge: a change of such a file would go unjudged for them."""
     bench, folder = context.bench, context.task.folder
     try:
-        scan = yield from build.scan_sources(
-            build.buildable_variants(bench, [name])[name], folder, bench.include
-        )
+        own_variant = build.buildable_variants(bench, [name])[name]
+        scan = yield from build.scan_sources(own_variant, folder, bench.include)
     except build.BuildFailed as failed:
         raise WorkFailed(failed.message, failed.hint) from failed
     own_files = editable_files(scan.files, bench.target, bench.folder)
@@ -78,15 +63,11 @@ def find_editable_files(context: Context, name: str) -> Waiting[dict[str, tuple[
             files = build.find_used_files([variant.module], folder)
         else:
             files = variant.sources  # If neither compiler is here.
-            built_variants = [bench.target.emulated_variant(other)] if variant.emulation else []
-            for built_variant in (
-                *built_variants,
-                bench.target.compiled_variant(other, bench.architecture),
-            ):
+            recipes = [bench.target.emulated_variant(other)] if variant.emulation else []
+            for recipe in (*recipes, bench.target.compiled_variant(other, bench.architecture)):
                 with contextlib.suppress(build.BuildFailed):
-                    files = (
-                        yield from build.scan_sources(built_variant, folder, bench.include)
-                    ).files
+                    scan = yield from build.scan_sources(recipe, folder, bench.include)
+                    files = scan.files
         for file in files:
             if file in users_by_file:
                 users_by_file[file] += (other,)
@@ -97,9 +78,9 @@ MAX_FILE_BYTES = 16 << 20  # Largest file that is accepted.
 
 
 def may_change(name: str, files: Sequence[str], existing: Collection[str]) -> bool:
-    """Whether an edit may change a file: one of `files`, or a new one of their folders and suffixes. `existing`:
-    files of the incumbent; others of these may not change. A new Python file could hide a package that the judge
-    imports, so it needs a name like `rms_*.py` next to `rms.py`."""
+    """Whether an edit may change a file: one of `files`, or a new one of their folders and
+    suffixes. `existing`: files of the incumbent; others of these may not change. A new Python file
+    could hide a package of the judge's, so it needs a name like `rms_*.py` next to `rms.py`."""
     if name in files:
         return True
     path, paths = Path(name), [Path(file) for file in files]
@@ -123,83 +104,78 @@ def save_edit(workshop: Workshop, brief: Brief, tree: Worktree) -> BriefOutput:
     path = workshop.briefs_folder / f"{brief.number}-{digest[:8]}.patch"
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(path, patch)
-    return BriefOutput(
-        ok=True,
-        message=f"change {brief.number} to {brief.variant}: {', '.join(lines_by_file)} ({lines} lines)",
-        brief=brief,
-        edited=True,
-        files=tuple(lines_by_file),
-        lines=lines,
-        base=tree.head,
-        patch=str(path),
-        digest=digest,
-    )
+    names = ", ".join(lines_by_file)
+    message = f"change {brief.number} to {brief.variant}: {names} ({lines} lines)"
+    edit = {"files": tuple(lines_by_file), "lines": lines, "base": tree.head, "digest": digest}
+    return BriefOutput(ok=True, message=message, brief=brief, edited=True, patch=str(path), **edit)
 
 
 def take_edit(
     brief: Brief, tree: Worktree, candidate_tree: Worktree, patch: Path
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Write what a candidate changed of the incumbent in `tree` to `patch`; `tree` is unchanged afterwards.
-    Returns its files, and those that may not change, which are restored in `candidate_tree`. New files count with
-    the brief's suffixes in its folders, and at the target's top: `torch.py` there would hide a package."""
-    files, refused_files = list[str](), list[str]()
+    """Write what a candidate changed of the incumbent in `tree` to `patch`; `tree` stays as it is.
+    Returns changed files and refused ones: not allowed, or now a link, a folder or too large.
+    `candidate_tree` gets these back, so that it compiles what the patch holds. New files count in
+    the brief's folders, and at the target's top: `torch.py` there would hide a package."""
+    changed, refused = list[str](), list[str]()
     existing, suffixes = tree.committed_files(), {Path(file).suffix for file in brief.files}
     names = set(existing) if candidate_tree.target.is_dir() else set()
     for parent in {Path(), *(Path(file).parent for file in brief.files)}:
         folder = candidate_tree.target / parent
-        for path in folder.iterdir() if folder.is_dir() and not folder.is_symlink() else ():
-            if path.suffix in suffixes and path.is_file() and not path.is_symlink():
-                names.add(str(parent / path.name))
+        if folder.is_dir() and not folder.is_symlink():
+            files = (path.name for path in folder.iterdir() if path.suffix in suffixes)
+            names.update(str(parent / file) for file in files)
     for name in sorted(names):
-        path, incumbent_content = candidate_tree.target / name, _read_plain_file(tree.target / name)
-        is_inside = _is_inside(candidate_tree, path)
-        # A link leads to a foreign file: do not read or restore it.
-        content = _read_plain_file(path) if is_inside else None
+        content, incumbent_content = _read_file(candidate_tree, name), _read_file(tree, name)
         if content == incumbent_content:
             continue
-        if may_change(name, brief.files, existing):
-            files.append(name)
-            place, new_content, may_write = (
-                tree.target / name,
-                content,
-                _is_inside(tree, tree.target / name),
-            )
+        is_deleted = not os.path.lexists(candidate_tree.target / name)
+        is_allowed = may_change(name, brief.files, existing)
+        if is_allowed and (is_deleted or content is not None):
+            changed.append(name)
+            _write_file(tree, name, content)
         else:
-            refused_files.append(name)
-            place, new_content, may_write = path, incumbent_content, is_inside
-        if may_write:  # In place of whatever is there; without content it is deleted.
-            if place.is_dir() and not place.is_symlink():
-                shutil.rmtree(place, ignore_errors=True)
-            place.unlink(missing_ok=True)
-            if new_content is not None:
-                place.parent.mkdir(parents=True, exist_ok=True)
-                place.write_bytes(new_content)
-    if files:
+            refused.append(f"{name} (now a link, a folder or too large)" if is_allowed else name)
+            _write_file(candidate_tree, name, incumbent_content)
+    if changed:
         write_atomic(patch, tree.patch())
     tree.revert()
-    return tuple(files), tuple(refused_files)
+    return tuple(changed), tuple(refused)
 
 
 def _is_inside(tree: Worktree, path: Path) -> bool:
-    """Whether a path stays inside the tree: no parent folder is a symbolic link."""
+    """Whether a path stays inside the tree: no parent folder is a link, which may lead anywhere."""
     below = os.path.relpath(path.parent, tree.root)
     real_root = tree.root.parent.resolve() / tree.root.name
     return Path(below).parts[:1] != ("..",) and path.parent.resolve() == real_root / below
 
 
-def _read_plain_file(path: Path) -> bytes | None:
-    """A file's bytes; None if it is not a plain file of at most `MAX_FILE_BYTES`, or unreadable."""
+def _read_file(tree: Worktree, name: str) -> bytes | None:
+    """A file's bytes; None if it is no readable, plain file in the tree, or too large."""
+    path = tree.target / name
     try:
-        if path.is_symlink() or not path.is_file() or path.stat().st_size > MAX_FILE_BYTES:
-            return None
-        return path.read_bytes()
+        is_plain = _is_inside(tree, path) and path.is_file() and not path.is_symlink()
+        return path.read_bytes() if is_plain and path.stat().st_size <= MAX_FILE_BYTES else None
     except OSError:
         return None
 
 
+def _write_file(tree: Worktree, name: str, content: bytes | None) -> None:
+    """Put a plain file in place of what is there, or delete that (None). Only inside the tree."""
+    path = tree.target / name
+    if not _is_inside(tree, path):
+        return
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    path.unlink(missing_ok=True)
+    if content is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+
+
 def apply_proposal(tree: Worktree, proposal: Proposal, judged_digests: set[str]) -> Proposal:
-    """Apply a candidate's edit to the session's worktree. Returns the proposal; its `ended` is `repeated` if it
-    changes nothing new (`judged_digests`: hashes of judged edits), or `conflict` with a change kept meanwhile."""
+    """Apply a candidate's edit to the session's worktree. Its returned `ended` is `repeated` if it
+    changes nothing new (`judged_digests`: of judged edits), or `conflict` with a kept change."""
     try:
         tree.apply(Path(proposal.patch))
     except LoopError:
@@ -233,16 +209,11 @@ class SessionChanges:
 
     @property
     def proposals(self) -> tuple[Proposal, ...]:
-        """All proposals of a campaign by number, each in its last state: an edit can conflict later."""
+        """All proposals of a campaign by number, in their last state: edits can conflict."""
         latest: dict[int, Proposal] = {}
         for _, output in outputs_by_run(self.finished, BriefOutput):
             latest |= {proposal.number: proposal for proposal in output.proposals}
         return tuple(latest[number] for number in sorted(latest))
-
-    @property
-    def next_number(self) -> int:
-        """Number of the current change, from 1."""
-        return len(self.judged_changes) + 1
 
     @property
     def incumbents(self) -> dict[str, str]:
@@ -251,19 +222,17 @@ class SessionChanges:
         if kept:
             return kept[-1]
         outputs = outputs_by_run(self.finished, BuildOutput)
-        return {
-            build.variant: build.build_id for _, output in outputs[-1:] for build in output.builds
-        }
+        builds = outputs[-1][1].builds if outputs else ()
+        return {build.variant: build.build_id for build in builds}
 
     def incumbent_outputs(self, kind: type[Kind]) -> list[Kind]:
         """Outputs of this kind on the original target and on kept changes, oldest first."""
-        runs = kept_runs(self.finished)
-        kept = (
-            step
-            for step in self.finished
-            if not step.action.startswith(ON_CHANGE) or step.run in runs
-        )
-        return [output for _, output in outputs_by_run(map(as_target_step, kept), kind)]
+        kept = list[Finished]()
+        runs = {run for run, decision in self.decisions if decision.kept}
+        for step in self.finished:
+            if step.run in runs or not step.action.startswith(ON_CHANGE):
+                kept.append(as_target_step(step))
+        return [output for _, output in outputs_by_run(kept, kind)]
 
 
 @dataclass(frozen=True)
@@ -276,42 +245,31 @@ class ChangeAtHand:
 
     def judgement_by(self, action: str) -> JudgedOutput | None:
         """The gate's judgement of the change by this action; None if the action did not run."""
-        outputs = (
-            read_output(record, JudgedOutput) for record in self.records if record.action == action
-        )
-        return next((output for output in outputs if output), None)
-
-    def output_of(self, kind: type[Kind]) -> Kind | None:
-        """The first output of this type by a step on the edited target; None if none produced it."""
-        outputs = outputs_by_run(map(as_target_step, self.records), kind)
+        records = [record for record in self.records if record.action == action]
+        outputs = outputs_by_run(records, JudgedOutput)
         return outputs[0][1] if outputs else None
 
     def refuse_if_edited_since(self) -> None:
         """Raises WorkFailed if the worktree no longer matches the edit that is judged."""
         if content_hash(self.tree.patch()) != self.brief_output.digest:
-            raise WorkFailed(
-                f"{self.tree.target} was edited while the change was judged",
-                hint=f"what is there now is judged next; what was handed back before: {self.brief_output.patch}",
-            )
+            message = f"{self.tree.target} was edited while the change was judged"
+            hint = f"resume: that is judged next; the edit before: {self.brief_output.patch}"
+            raise WorkFailed(message, hint)
 
 
 def workshop_of(context: Context) -> Workshop:
-    """Where the session may edit the target (a worktree, perhaps not made yet), and the folder of its briefs and
-    patches. Raises UsageError outside a session."""
+    """Where the session may edit the target (a worktree, perhaps not made yet), and the folder of
+    its briefs and patches. Raises UsageError outside a session."""
     if context.task.workshop is None:
-        raise UsageError(
-            "a change needs a session: it is kept there", hint="loop run session optimize"
-        )
+        raise UsageError("a change needs a session to be kept in", "loop run session optimize")
     return context.task.workshop
 
 
 def session_worktree(context: Context, workshop: Workshop) -> Worktree | None:
-    """The session's worktree; None if it is gone, or was left incomplete by a kill (then it is deleted)."""
+    """The session's worktree; None if it is gone, or incomplete after a kill (deleted)."""
     tree = find_worktree(context.task.folder, workshop.worktree)
     briefs = (page.read_text() for page in workshop.briefs_folder.glob("*-brief.json"))
-    is_complete = any(
-        str(workshop.worktree) in text for text in briefs
-    )  # A brief is written to a complete tree.
+    is_complete = any(str(workshop.worktree) in text for text in briefs)  # A brief comes last.
     if is_complete or (tree is not None and tree.owner is not None):
         return tree
     if workshop.worktree.exists():
@@ -324,38 +282,32 @@ def change_at_hand(context: Context) -> ChangeAtHand:
     briefs = outputs_by_run(context.finished, BriefOutput)
     run, brief = briefs[-1] if briefs else (0, None)
     if brief is None or not brief.edited:
-        raise UsageError(
-            "there is no change to be judged", hint="a step `change.brief` comes before this one"
-        )
-    workshop = workshop_of(context)
-    tree = find_worktree(context.task.folder, workshop.worktree)
+        raise UsageError("there is no change to be judged", "a step `change.brief` comes before it")
+    place = workshop_of(context).worktree
+    tree = find_worktree(context.task.folder, place)
     if tree is None:
-        raise WorkFailed(
-            f"{workshop.worktree}: the worktree with the edit is gone", hint="run the session anew"
-        )
+        raise WorkFailed(f"{place}: the worktree with the edit is gone", "run the session anew")
     return ChangeAtHand([record for record in context.finished if record.run == run], brief, tree)
 
 
 @contextmanager
 def edited_context(context: Context) -> Iterator[Context]:
-    """The session's context with the edited target in place of the original. Its variants are those that the edit
-    changes; their known-good build is the incumbent. A tuned change is timed on the workloads of its tuning."""
+    """The session's context with the edited target, the variants that the edit changes, and the
+    incumbent as known-good build. A tuned change is timed on the workloads of its tuning."""
     change, bench, plan = change_at_hand(context), context.bench, context.task.plan
     folder = change.tree.target
     target = read_file(folder / MANIFEST, Target).value
     tuning = change.brief_output.brief.tuning if change.brief_output.brief else None
     if tuning is not None:
-        target = with_tuning_set(target, tuning)
-        sets = {"workloads": (tuning_set_name(tuning),), "checks": (*plan.workloads, *plan.checks)}
+        target, set_name = with_tuning_set(target, tuning)
+        sets = {"workloads": (set_name,), "checks": (*plan.workloads, *plan.checks)}
         plan = plan.model_copy(update=sets)
     known_good = {}
     for name, build_id in SessionChanges(context.finished).incumbents.items():
         known_good[name] = KnownGood(session=INCUMBENT, build_id=build_id, commit=None)
-    variants = tuple(
-        buildable_variants(bench, context.task.variants)
-    )  # Until its build, it may change any.
     build_judgement = change.judgement_by("change.build")
-    if build_judgement:
+    variants = tuple(build.buildable_variants(bench, context.task.variants))
+    if build_judgement:  # Until its build, it may change any.
         variants = build_judgement.touched
     task = replace(context.task, plan=plan, folder=folder, variants=variants, emulated=())
     finished = tuple(as_target_step(record) for record in change.records)
@@ -364,15 +316,11 @@ def edited_context(context: Context) -> Iterator[Context]:
         yield replace(context, bench=edited_bench, task=task, finished=finished, past=past)
 
 
-def tuning_set_name(name: str) -> str:
-    """Name of the workload set for a tuning search."""
-    return f"tuning-{name}"
-
-
-def with_tuning_set(target: Target, name: str) -> Target:
-    """The target with one more set of workloads: those of its tuning search `name`."""
-    sets = {**target.workloads, tuning_set_name(name): target.tuning[name].workloads}
-    return target.model_copy(update={"workloads": sets})
+def with_tuning_set(target: Target, name: str) -> tuple[Target, str]:
+    """The target with a set of the workloads of its tuning search `name`; and that set's name."""
+    set_name = f"tuning-{name}"
+    sets = {**target.workloads, set_name: target.tuning[name].workloads}
+    return target.model_copy(update={"workloads": sets}), set_name
 
 
 def reverted_changes(root: Path, head: SessionHead) -> tuple[TriedChange, ...]:
@@ -382,17 +330,8 @@ def reverted_changes(root: Path, head: SessionHead) -> tuple[TriedChange, ...]:
     def comparable_key(head: SessionHead) -> tuple[object, ...]:
         """Target, device and toolchain: what lost under an equal key would lose again."""
         machine, is_gpu = head.machine, head.device == "cuda"
-        hardware = (
-            (machine.gpus[:1], machine.driver, machine.nvcc) if is_gpu else (machine.processor,)
-        )
-        return (
-            head.target,
-            head.target_folder,
-            head.device,
-            head.threads,
-            hardware,
-            machine.compiler,
-        )
+        parts = (machine.gpus[:1], machine.driver, machine.nvcc) if is_gpu else (machine.processor,)
+        return head.target, head.target_folder, head.device, head.threads, machine.compiler, parts
 
     for folder, _, steps in earlier_sessions(root, head, comparable_key):
         digest_by_run = {run: brief.digest for run, brief in outputs_by_run(steps, BriefOutput)}

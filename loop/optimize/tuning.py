@@ -38,13 +38,9 @@ from loop.timing import samples, schedule
 from loop.timing.readiness import hold_device
 from loop.workers.bench import Bench, Side
 
-GROUP_SIZE = (
-    6  # Points that are timed next to the incumbent at the same time: each side has a process.
-)
+GROUP_SIZE = 6  # Points timed next to the incumbent at the same time: each has a process.
 INCUMBENT = "incumbent"
-FINALISTS, ROUNDS, MOST_POINTS = 3, 3, 200
-"""Points that are timed again, three times as long; rounds of each in the first pass; most points
-of a search."""
+FINALISTS, ROUNDS, MOST_POINTS = 3, 3, 200  # Points timed again; rounds before; most points.
 
 
 def point_label(values: Values) -> str:
@@ -62,22 +58,18 @@ class PointSearch:
     tuning: Tuning
     device: str
     incumbent: Values  # The values in use now.
-    trials: dict[str, TriedPoint] = field(default_factory=dict)
-    """Label to the outcome of each point so far."""
-    sides: dict[str, Side] = field(default_factory=dict)
-    """Label to the built side of the incumbent, and of each point that may still win."""
+    trials: dict[str, TriedPoint] = field(default_factory=dict)  # Label to the outcome so far.
+    sides: dict[str, Side] = field(default_factory=dict)  # Of points that may win, by label.
     workloads: tuple[Workload, ...] = ()  # Those that points are verified and timed on.
 
     @property
     def points(self) -> dict[str, Values]:
         """Label to values of each point, the incumbent first."""
-        others = {
-            point_label(values): values for values in self.tuning.points if values != self.incumbent
-        }
-        return {INCUMBENT: self.incumbent, **others}
+        others = [values for values in self.tuning.points if values != self.incumbent]
+        return {INCUMBENT: self.incumbent, **{point_label(values): values for values in others}}
 
     def record(self, label: str, outcome: Any, **fields: Any) -> None:
-        """Note the outcome of a point, which leaves the search if it failed. `fields`: of `TriedPoint`."""
+        """Note the outcome of a point; failed ones leave the search. `fields`: of `TriedPoint`."""
         values = self.points[label]
         self.trials[label] = TriedPoint(tuning=self.name, values=values, outcome=outcome, **fields)
         if outcome in ("refused", "wrong"):
@@ -90,19 +82,15 @@ class PointSearch:
         return sorted(others, key=lambda label: -ratios.get(label, 0.0))
 
     def compile(self) -> Waiting[None]:
-        """Compile the incumbent and every point, one compiler a core. Drops points that do not compile."""
+        """Compile the incumbent and every point, one compiler a core; drop those that fail."""
         bench, tuning, context = self.bench, self.tuning, self.context
-        places: dict[str, Any] = {
-            "cache": bench.cache,
-            "include": bench.include,
-            "limit_s": context.kill_after_s,
-        }
+        places: dict[str, Any] = {"cache": bench.cache, "include": bench.include}
+        places["limit_s"] = context.kill_after_s
         recipes: dict[str, Any] = {}  # By label.
         for label, values in self.points.items():
             chosen = tuning.model_copy(update={"best": {self.device: values}})
-            target = bench.target.model_copy(
-                update={"tuning": {**bench.target.tuning, self.name: chosen}}
-            )
+            tunings = {**bench.target.tuning, self.name: chosen}
+            target = bench.target.model_copy(update={"tuning": tunings})
             recipes[label] = target.compiled_variant(tuning.variant, bench.architecture)
 
         def build_or_failure(recipe: Any) -> Waiting[Build | build.BuildFailed]:
@@ -116,30 +104,25 @@ class PointSearch:
             if isinstance(build_or_error, build.BuildFailed):
                 self.record(label, "refused", reason=build_or_error.message)
             else:
-                self.sides[label] = replace(
-                    bench.make_side(tuning.variant, build_or_error), name=label
-                )
+                side = bench.make_side(tuning.variant, build_or_error)
+                self.sides[label] = replace(side, name=label)
 
     def verify(self) -> Waiting[None]:
         """Remove the points whose outputs are wrong, or that hang or crash."""
         labels = list(self.sides)
         for begin in range(0, len(labels), GROUP_SIZE):
             group = labels[begin : begin + GROUP_SIZE]
-            jobs = [
-                Job(self.sides[label], self.workloads, layouts=False, fail_fast=True)
-                for label in group
-            ]
+            sides = [self.sides[label] for label in group]
+            jobs = [Job(side, self.workloads, layouts=False, fail_fast=True) for side in sides]
             for label, checks in zip(group, (yield from verify(self.bench, jobs)), strict=True):
                 if checks.first_failure:
                     self.record(label, "wrong", reason=checks.first_failure.message)
 
     def time_points(self, labels: Sequence[str], rounds: int) -> Waiting[None]:
-        """Time points next to the incumbent, a few at a time, for their mean and lowest ratio over workloads. One
-        that cannot be timed is removed, and its group timed again."""
-        untimed, limits = (
-            list(labels),
-            samples.Limits(rounds, self.context.budget_s, self.context.task.seed),
-        )
+        """Time points next to the incumbent, a few at a time, for their mean and lowest ratio over
+        workloads. One that cannot be timed is removed, and its group timed again."""
+        limits = samples.Limits(rounds, self.context.budget_s, self.context.task.seed)
+        untimed = list(labels)
         while untimed:
             group = untimed[:GROUP_SIZE]
             sides = [self.sides[label] for label in (INCUMBENT, *group)]
@@ -167,21 +150,16 @@ class PointSearch:
 
 
 def tune(context: Context, arguments: GainTerms) -> RunningAction[BriefOutput]:
-    """Search the next `tuning` entry not searched yet; its best values, if faster, become the edit to judge."""
-    searched = {
-        trial.tuning
-        for output in outputs_of(context.finished, BriefOutput)
-        for trial in output.trials
-    }
+    """Search the next `tuning` entry; its best values, if faster, become the edit to judge."""
+    outputs = outputs_of(context.finished, BriefOutput)
+    searched = {trial.tuning for output in outputs for trial in output.trials}
     target, device = context.bench.target, context.bench.device
     device_name = "cpu" if device == "cpu" else context.bench.architecture  # Key of `best`.
     name, incumbent, workshop = "", None, session_changes.workshop_of(context)
     for name, tuning in target.tuning.items():
-        runs_here = (
-            tuning.variant in context.task.variants
-            and target.variants[tuning.variant].device == device
-        )
-        incumbent = tuning.best_on(device_name) if runs_here and name not in searched else None
+        is_wanted = tuning.variant in context.task.variants and name not in searched
+        if is_wanted and target.variants[tuning.variant].device == device:
+            incumbent = tuning.best_on(device_name)
         if incumbent is not None:
             break
     if incumbent is None:
@@ -193,50 +171,42 @@ def tune(context: Context, arguments: GainTerms) -> RunningAction[BriefOutput]:
         hint = f"shorten the lists in tuning.{name}.values"
         return Result(BriefOutput(ok=False, message=message, hint=hint))
     yield Tick("preparing the worktree")
-    tree = session_changes.session_worktree(context, workshop) or make_from_checkout(
-        context.task.folder, workshop.worktree
-    )
+    tree = session_changes.session_worktree(context, workshop)
+    if tree is None:
+        tree = make_from_checkout(context.task.folder, workshop.worktree)
     tree.note_owner(workshop.briefs_folder.parent)
-    edited_target = session_changes.with_tuning_set(
-        read_file(tree.target / MANIFEST, Target).value, name
-    )
+    target = read_file(tree.target / MANIFEST, Target).value
+    edited_target, tuning_set = session_changes.with_tuning_set(target, name)
     with context.bench.copy_for_folder(tree.target, edited_target) as bench:
         entry = edited_target.tuning[name]
         incumbent = entry.best_on(device_name) or incumbent
-        dtype, tuning_set = edited_target.dtypes[device], session_changes.tuning_set_name(name)
-        workloads = expand_sets(edited_target, [tuning_set], dtype, context.task.seed)
-        search = PointSearch(
-            context, bench, name, entry, device_name, incumbent, workloads=workloads
-        )
+        dtype = edited_target.dtypes[device]
+        search = PointSearch(context, bench, name, entry, device_name, incumbent)
+        search.workloads = expand_sets(edited_target, [tuning_set], dtype, context.task.seed)
         yield from search.compile()
         yield from search.verify()
         if INCUMBENT not in search.sides:
             why = search.trials[INCUMBENT].reason
             message = f"{name}: what runs now ({point_label(search.incumbent)}) is not right: {why}"
             hint = f"mend it, or change tuning.{name}.best: nothing can be held against it"
-            return Result(
-                BriefOutput(ok=False, message=message, hint=hint, trials=(*search.trials.values(),))
-            )
+            trials = tuple(search.trials.values())
+            return Result(BriefOutput(ok=False, message=message, hint=hint, trials=trials))
         with ExitStack() as stack:
             yield from hold_device(context.bench, stack)
             yield from search.time_points(search.ranking(), ROUNDS)
             yield from search.time_points(search.ranking()[:FINALISTS], 3 * ROUNDS)
-    return Result(_propose_best(search, tree, arguments))
+    return Result(_propose_best(search, tree, arguments.gain))
 
 
-def _propose_best(search: PointSearch, tree: Worktree, arguments: GainTerms) -> BriefOutput:
-    """Write the fastest point into the worktree's manifest, and save that edit with its brief; no edit if none is
-    faster than the incumbent by `arguments.gain`."""
+def _propose_best(search: PointSearch, tree: Worktree, gain: float) -> BriefOutput:
+    """Save the fastest point as an edit of the manifest with a brief, if faster by share `gain`."""
     best = next((search.trials[label] for label in search.ranking()), None)
     if best is not None and (best.ratio or 0.0) > 1:
         search.record(point_label(best.values), "best", ratio=best.ratio, worst=best.worst)
-    trials = sorted(
-        search.trials.values(), key=lambda trial: -(trial.ratio or 0.0)
-    )  # Failures keep their order.
-    incumbent = TriedPoint(
-        tuning=search.name, values=search.incumbent, outcome="incumbent", ratio=1.0, worst=1.0
-    )
-    fields: dict[str, Any] = {"ok": True, "trials": (incumbent, *trials)}
+    trials = sorted(search.trials.values(), key=lambda trial: -(trial.ratio or 0.0))
+    values = search.incumbent
+    now = TriedPoint(tuning=search.name, values=values, outcome="incumbent", ratio=1.0, worst=1.0)
+    fields: dict[str, Any] = {"ok": True, "trials": (now, *trials)}
     # How the search went: `of 4 others 1 did not compile, 2 timed, the best at 1.02x`.
     texts = {"refused": "did not compile", "wrong": "went wrong"}
     counts = Counter(texts.get(trial.outcome, "timed") for trial in trials)
@@ -245,22 +215,21 @@ def _propose_best(search: PointSearch, tree: Worktree, arguments: GainTerms) -> 
     parts += [f"the best at {speedup_text(max(ratios), 3)}"] if ratios else []
     others = len(search.tuning.points) - (search.incumbent in search.tuning.points)
     results = f"of {others} others {', '.join(parts)}" if parts else "there is no other point"
-    if best is None or best.ratio is None or best.ratio < 1 + arguments.gain:
-        label = point_label(search.incumbent)
-        message = f"{search.name}: the incumbent stays ({label}); {results}"
+    if best is None or best.ratio is None or best.ratio < 1 + gain:
+        message = f"{search.name}: the incumbent stays ({point_label(values)}); {results}"
         return BriefOutput(message=message, learned=(f"Tuning {message}.",), **fields)
     manifest, context = tree.target / MANIFEST, search.context
     workshop = session_changes.workshop_of(context)
     manifest.write_text(write_best(manifest.read_text(), search.name, search.device, best.values))
     brief = Brief(
-        number=session_changes.SessionChanges(context.finished).next_number,
+        number=len(session_changes.SessionChanges(context.finished).judged_changes) + 1,
         variant=search.tuning.variant,
         title=f"{search.tuning.title}: {point_label(best.values)}",
         workload=search.workloads[0].name,
         profile=None,
         folder=str(tree.target),
         files=(MANIFEST,),
-        rule=KEEPING_RULE.format(1 + arguments.gain),
+        rule=KEEPING_RULE.format(1 + gain),
         timed=tuple(workload.name for workload in search.workloads),
         checks=(*context.task.plan.workloads, *planned_check_sets(context)),
         resume=workshop.resume_command,
@@ -284,27 +253,21 @@ def write_best(manifest: str, name: str, device: str, values: Values) -> str:
         raise UsageError(f"the manifest has no tuning.{name}.best")
     best_by_device = intended["tuning"][name]["best"]
     best_by_device[device] = dict(values)
-    text_by_device = {}  # As `{ROWS: 64, WARPS: 4}`.
+    entries = {}  # As `sm_90: {ROWS: 64, WARPS: 4}`.
     for key, chosen in best_by_device.items():
         items = ", ".join(f"{field}: {literal_text(value)}" for field, value in chosen.items())
-        text_by_device[key] = f"{{{items}}}"
+        entries[key] = f"{key}: {{{items}}}"
     separator = ",\n" + " " * (node.start_mark.column + 1)
-    entries = (f"{key}: {text}" for key, text in text_by_device.items())
-    best_text = f"{{{separator.join(entries)}}}"
+    best_text = f"{{{separator.join(entries.values())}}}"
     last = node  # A block ends with its last value: the parser's own mark is after comments.
     while isinstance(last, yaml.MappingNode) and not last.flow_style and last.value:
         last = last.value[-1][1]
-    edited_manifest = (
-        manifest[: node.start_mark.index] + best_text + manifest[last.end_mark.index :]
-    )
+    edited = manifest[: node.start_mark.index] + best_text + manifest[last.end_mark.index :]
     try:
-        is_same_otherwise = yaml.safe_load(edited_manifest) == intended
+        is_same_otherwise = yaml.safe_load(edited) == intended
     except yaml.YAMLError:
         is_same_otherwise = False
     if not is_same_otherwise:
-        place = f"tuning.{name}.best.{device}"
-        hint = f"write them in by hand: {text_by_device[device]}"
-        raise UsageError(
-            f"the manifest is written so that {place} could not be put in without harm", hint=hint
-        )
-    return edited_manifest
+        message = f"tuning.{name}.best.{device} cannot be put into the manifest without harm"
+        raise UsageError(message, hint=f"write it in by hand: {entries[device]}")
+    return edited

@@ -1,4 +1,4 @@
-"""The journal: an append-only file of JSON lines. Each line is on disk before the session goes on."""
+"""The journal: an append-only file of JSON lines. Each is on disk before the session goes on."""
 
 import contextlib
 import datetime
@@ -7,8 +7,6 @@ import json
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-
-from pydantic import ValidationError
 
 from loop.base.documents import file_error, sums
 from loop.base.errors import LoopError, WorkFailed
@@ -21,11 +19,10 @@ class Journal:
     """Appends events to one file. `append` returns only when the line is on disk."""
 
     def __init__(self, path: Path) -> None:
-        """Read the lines so far, and cut an unfinished last one. Raises LoopError if another one is damaged."""
+        """Read the lines so far; cut an unfinished last one. Raises LoopError for damaged ones."""
         self.path = path
         lines = list(checked_lines(path))
-        self.lines = [line for line, _ in lines]
-        """All lines so far, including those of earlier processes of this session."""
+        self.lines = [line for line, _ in lines]  # Also those of earlier processes.
         self._last_checksum = lines[-1][1] if lines else ""
         try:
             if path.exists():  # A kill may have left part of a line.
@@ -35,12 +32,11 @@ class Journal:
             raise write_error(path, error) from error
 
     def append(self, event: Event) -> Line:
-        """Write one event, wait until it is on disk, return its line. Raises LoopError on failure."""
+        """Write one event, wait until it is on disk, return its line; or raise LoopError."""
         line = Line(seq=len(self.lines) + 1, at=datetime.datetime.now(datetime.UTC), event=event)
         fields = line.model_dump(mode="json", exclude={"event"}) | event.model_dump(mode="json")
-        data = sums.with_checksum(
-            json.dumps(fields, ensure_ascii=False), self._last_checksum
-        ).encode()
+        text = json.dumps(fields, ensure_ascii=False)
+        data = sums.with_checksum(text, self._last_checksum).encode()
         try:
             size_before, unwritten = self._file.seek(0, os.SEEK_END), memoryview(data + b"\n")
             try:
@@ -63,8 +59,8 @@ class Journal:
 
 
 def checked_lines(path: Path) -> Iterator[tuple[Line, str]]:
-    """Each line of a journal with its checksum, without an unfinished last one; none without a file. Raises
-    WorkFailed where a line is damaged, or breaks the checksum chain."""
+    """Each line of a journal with its checksum, without an unfinished last one; none without a
+    file. Raises WorkFailed where a line is damaged, or breaks the checksum chain."""
     checksum, content = "", b""
     try:
         content = sums.read_regular(path)
@@ -72,27 +68,16 @@ def checked_lines(path: Path) -> Iterator[tuple[Line, str]]:
         pass
     except OSError as error:
         raise WorkFailed(f"{path}: cannot be read: {error.strerror}") from error
-    *rows, partial_row = content.split(
-        b"\n"
-    )  # The last one is not checked: a kill may have cut it.
+    *rows, partial_row = content.split(b"\n")  # A kill may have cut the last one: unchecked.
     for number, row in enumerate(rows, start=1):
         problem = f"{path}:{number}: damaged journal line"
-        hint = f"the {number - 1} lines before it are whole; move the session aside, or cut the file there"
+        hint = f"{number - 1} lines before it are whole; move the session aside, or cut the file"
         text, checksum, is_intact = sums.split_checksum(row, checksum)
         try:
             fields = json.loads(text)
-            line_fields = {name: fields.pop(name) for name in ("format", "seq", "at")}
-            line = Line.model_validate(
-                {**line_fields, "event": fields}, strict=False, extra="ignore"
-            )
-        except (
-            ValueError,
-            KeyError,
-            TypeError,
-            AttributeError,
-            RecursionError,
-            ValidationError,
-        ) as error:
+            shared = {name: fields.pop(name) for name in ("format", "seq", "at")}
+            line = Line.model_validate({**shared, "event": fields}, strict=False, extra="ignore")
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise WorkFailed(problem, hint=hint) from error
         if line.seq != number:
             raise WorkFailed(f"{path}:{number}: expected line {number}, got {line.seq}")
@@ -100,16 +85,13 @@ def checked_lines(path: Path) -> Iterator[tuple[Line, str]]:
             raise WorkFailed(f"{problem}: its checksum does not match", hint=hint)
         yield line, checksum
     _, checksum, is_intact = sums.split_checksum(partial_row[:-1], checksum)
-    # Complete line, wrong line-end byte: a kill would leave less.
-    if is_intact and checksum.encode() in partial_row:
-        hint = (
-            f"the {len(rows)} lines before it are whole; end line {len(rows) + 1} with a line end"
-        )
+    if is_intact and checksum.encode() in partial_row:  # Whole but its end: no kill does that.
+        hint = f"{len(rows)} lines before it are whole; end line {len(rows) + 1} with a line end"
         raise WorkFailed(f"{path}:{len(rows) + 1}: damaged line end", hint=hint)
 
 
 def finished_steps(lines: Iterable[Line]) -> tuple[Finished, ...]:
-    """The steps that have ended, in order, since the last fresh start (a resume after the target has changed)."""
+    """The ended steps, in order, since the last fresh start (a resume after the target changed)."""
     ended: list[Finished] = []
     for line in lines:
         if isinstance(line.event, Opened) and line.event.fresh:
@@ -128,6 +110,5 @@ def open_step(lines: Iterable[Line]) -> Started | None:
 def write_error(path: Path, error: OSError) -> LoopError:
     """The error for a file that cannot be written, with a hint about LOOP_SESSIONS."""
     free_space = "free some space, or " if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
-    return file_error(
-        path, "written", error, f"{free_space}choose another folder with LOOP_SESSIONS"
-    )
+    hint = f"{free_space}choose another folder with LOOP_SESSIONS"
+    return file_error(path, "written", error, hint)

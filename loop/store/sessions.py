@@ -1,8 +1,7 @@
-"""Create, find and read session folders. `sessions/<id>/` has head, journal, samples, record, report.
+"""Create, find and read session folders: `sessions/<id>/` has head, journal, samples, record.
 
-The index has one row per session folder, with its passed and failed checks: a JSON line with a checksum
-in one file. Every read updates it: `loop` reads a folder again when size or time of its files changed,
-or when its line is damaged. If the file cannot be written, each read visits all folders.
+The index has one row per session folder, with its passed and failed checks: a JSON line with a
+checksum. Each read updates it where a line is damaged, or size or time of a folder's files changed.
 """
 
 import contextlib
@@ -15,6 +14,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from operator import attrgetter, itemgetter
 from pathlib import Path
 from statistics import geometric_mean
 from typing import Any, NamedTuple, TypeVar
@@ -30,24 +30,8 @@ from loop.model.history import RecordedSession
 from loop.model.index import Environment, Judgement, PatternRun, SessionRow, StepRun
 from loop.model.measurement import PropertyCheck, Verdict
 from loop.model.money import Charge, Resource, Unmeasured
-from loop.model.output import (
-    EarlierTry,
-    Output,
-    SanitizeOutput,
-    VerifyOutput,
-    outputs_of,
-    read_output,
-)
-from loop.model.record import (
-    Finished,
-    Line,
-    Opened,
-    SessionHead,
-    SessionRecord,
-    Started,
-    Status,
-    latest_attempts,
-)
+from loop.model.output import EarlierTry, Output, SanitizeOutput, VerifyOutput, outputs_of
+from loop.model.record import Finished, Line, SessionHead, SessionRecord, Status, latest_attempts
 from loop.store import journal
 from loop.store.fingerprints import collect_failures
 
@@ -76,8 +60,8 @@ class SessionFolder:
 
     @contextlib.contextmanager
     def locked_with_head(self, head: SessionHead) -> Iterator[None]:
-        """Lock the session while it runs, and write its head. Removes the folder if that write fails. Raises
-        LockHeld when another process has the lock."""
+        """Lock the session while it runs, and write its head. Removes the folder if that write
+        fails. Raises LockHeld when another process has the lock."""
         try:
             with locked(self.path / LOCK):
                 self.write_head(head)
@@ -97,7 +81,7 @@ class SessionFolder:
         return read_stored(SessionRecord, path) if path.exists() else None
 
     def lines(self) -> list[Line]:
-        """All journal lines. Raises LoopError when lines are damaged, or missing since the record."""
+        """All journal lines. Raises LoopError if some are damaged, or missing since the record."""
         lines = [line for line, _ in journal.checked_lines(self.path / journal.NAME)]
         record = None
         with contextlib.suppress(LoopError):  # `record()` reports damage to its own caller.
@@ -111,11 +95,9 @@ class SessionFolder:
         return journal.finished_steps(self.lines())
 
     def write_reserve(self) -> None:
-        """Write a spare file, which is deleted on a full disk. Raises LoopError when there is no room for it."""
+        """Write a spare file, to delete on a full disk. Raises LoopError without room for it."""
         try:
-            (self.path / RESERVE).write_bytes(
-                os.urandom(1 << 20)
-            )  # No file system can compress random bytes.
+            (self.path / RESERVE).write_bytes(os.urandom(1 << 20))  # Random: incompressible.
         except OSError as error:
             raise journal.write_error(self.path / RESERVE, error) from error
 
@@ -141,15 +123,15 @@ class SessionFolder:
 
 
 def describe_lost_lines(folder: Path, record: SessionRecord | None, lines: Sequence[Line]) -> str:
-    """A message that the journal has fewer lines than its record counted; empty if not, or without record."""
+    """A message that the journal has fewer lines than its record counted; else empty."""
     if record is None or len(lines) >= record.lines:
         return ""
-    first_missing, path = len(lines) + 1, folder / journal.NAME
-    return f"{path}:{first_missing}: damaged: cut off, lines {first_missing} to {record.lines} are missing"
+    first, path = len(lines) + 1, folder / journal.NAME
+    return f"{path}:{first}: damaged: cut off, lines {first} to {record.lines} are missing"
 
 
 def write_figures(folder: Path, figures: Mapping[str, str]) -> None:
-    """Write figures (relative path to SVG text) in folder `folder`. Raises LoopError when a write fails."""
+    """Write figures (relative path to SVG text) below a folder. Raises LoopError on failure."""
     for name, text in figures.items():
         path = folder / name
         try:
@@ -174,29 +156,22 @@ def create_session(root: Path, plan: str, now: datetime.datetime) -> SessionFold
 
 
 def import_session(session: Path, root: Path) -> Path:
-    """Copy a session's folder, which may come from elsewhere, into the folder `root` of all sessions. Returns its
-    folder there. One of that name stays if its journal begins with the new one; it is replaced if the new journal
-    begins with all its lines. Else raises WorkFailed."""
+    """Copy a session's folder, which may come from elsewhere, into the folder `root` of all
+    sessions. Returns its folder there. One of that name stays if its journal begins with the new
+    one; it is replaced if the new journal begins with all its lines. Else raises WorkFailed."""
     destination = root / session.name
     if destination.exists():
         paths = (folder / journal.NAME for folder in (destination, session))
-        local, brought = (
-            path.read_text(errors="replace") if path.is_file() else "" for path in paths
-        )
-        if brought and local.startswith(
-            brought
-        ):  # An earlier call copied it; it may have gone on here since.
+        local, sent = (path.read_text(errors="replace") if path.is_file() else "" for path in paths)
+        if sent and local.startswith(sent):  # Copied earlier; it may have gone on here.
             return destination
         whole_lines = local[: local.rfind("\n") + 1]
-        if not whole_lines or not brought.startswith(whole_lines):
-            raise WorkFailed(
-                f"{destination} is there already, and went on here meanwhile", hint="move it aside"
-            )
+        if not whole_lines or not sent.startswith(whole_lines):
+            message = f"{destination} is there already, and went on here meanwhile"
+            raise WorkFailed(message, hint="move it aside")
     # At any moment `destination` or its `.old` copy holds a whole session.
-    new, old = (
-        destination.with_name(f".{session.name}.new"),
-        destination.with_name(f".{session.name}.old"),
-    )
+    new = destination.with_name(f".{session.name}.new")
+    old = destination.with_name(f".{session.name}.old")
     for stale in (new, old):
         shutil.rmtree(stale, ignore_errors=True)
     shutil.copytree(session, new)  # Makes `root`, too.
@@ -213,16 +188,12 @@ def list_sessions(root: Path) -> list[SessionFolder]:
         return []
     names = [path.name for path in root.iterdir() if (path / HEAD).is_file()]
     # Names begin with the time. Compare numbers as integers, so that `-10` sorts after `-2`.
-    names.sort(
-        key=lambda name: [
-            int(part) if part.isdigit() else part for part in re.split("([0-9]+)", name)
-        ]
-    )
+    names.sort(key=lambda name: re.sub("[0-9]+", lambda number: number[0].zfill(20), name))
     return [SessionFolder(root / name) for name in names]
 
 
 def find_session(root: Path, name: str) -> SessionFolder:
-    """The session with this id, beginning of an id, `last` or `last~1`. Raises UsageError for none or several."""
+    """The session of this id, beginning of it, `last` or `last~1`. Raises UsageError if not one."""
     folders = list_sessions(root)
     last_match = re.fullmatch(r"last(?:~(\d{1,6}))?", name)
     if last_match and int(last_match[1] or 0) < len(folders):
@@ -233,14 +204,12 @@ def find_session(root: Path, name: str) -> SessionFolder:
         return matches[0]
     suggestions = ", ".join(folder.id for folder in matches or folders[-5:])
     hint = f"one of {suggestions}" if suggestions else "`loop run session` makes one"
-    problem = (
-        f"{name}: {len(matches)} sessions begin so" if matches else f"{root}: no session {name}"
-    )
-    raise UsageError(problem, hint=hint)
+    text = f"{name}: {len(matches)} sessions begin so" if matches else f"{root}: no session {name}"
+    raise UsageError(text, hint=hint)
 
 
 def read_stored(model: type[T], path: Path) -> T:
-    """Read a file of a session folder as `model`. Raises LoopError when it is damaged or unreadable."""
+    """A file of a session folder, as `model`. Raises LoopError if damaged or unreadable."""
     try:
         return sums.read_sealed(model, path, f"move {path.parent} aside")
     except OSError as error:
@@ -249,18 +218,16 @@ def read_stored(model: type[T], path: Path) -> T:
 
 def running_seconds(lines: Sequence[Line]) -> float:
     """Wall seconds in which the session ran. Before each `Opened` line it was paused."""
-    pairs = [
-        (line, later) for line, later in pairwise(lines) if not isinstance(later.event, Opened)
-    ]
+    pairs = [(line, later) for line, later in pairwise(lines) if later.event.event != "opened"]
     return sum(max(0.0, (later.at - line.at).total_seconds()) for line, later in pairs)
 
 
 def earlier_sessions(
     root: Path, head: SessionHead, key_of: Callable[[SessionHead], object]
 ) -> Iterator[tuple[SessionFolder, SessionHead, tuple[Finished, ...]]]:
-    """Of the last `MAX_EARLIER` sessions before `head`, those for which `key_of` gives the same: oldest first,
-    with head and ended steps. Later ones do not count, so that a resumed session sees the same past. Damaged ones
-    are skipped, with a remark."""
+    """Of the last `MAX_EARLIER` sessions before `head`, those for which `key_of` gives the same:
+    oldest first, with head and ended steps. Later ones do not count, so that a resumed session sees
+    the same past. Damaged ones are skipped, with a remark."""
     key, folders = key_of(head), list_sessions(root)
     ids = [folder.id for folder in folders]
     for folder in folders[: ids.index(head.id) if head.id in ids else None][-MAX_EARLIER:]:
@@ -276,47 +243,34 @@ def verified_builds(root: Path, head: SessionHead) -> tuple[EarlierTry, ...]:
     """Builds that earlier sessions of the same target and device verified, oldest first.
     One entry per session and variant, from the variant's last verification."""
     attempts = []
-    target_sessions = earlier_sessions(
-        root, head, lambda other: (other.target, other.target_folder, other.device)
-    )
-    for folder, earlier_head, steps in target_sessions:
-        verified = [
-            checks for output in outputs_of(steps, VerifyOutput) for checks in output.variants
-        ]
-        for variant, checks in {checks.variant: checks for checks in verified}.items():
-            attempt = EarlierTry(
-                session=folder.id,
-                variant=variant,
-                build_id=checks.build_id,
-                ground=earlier_head.ground,
-                hypothesis=earlier_head.hypothesis,
-                right=checks.is_right,
-                message=checks.first_failure.message if checks.first_failure else "",
-            )
-            attempts.append(attempt)
+    same_target = attrgetter("target", "target_folder", "device")
+    for folder, earlier_head, steps in earlier_sessions(root, head, same_target):
+        outputs = outputs_of(steps, VerifyOutput)
+        verified = {checks.variant: checks for output in outputs for checks in output.variants}
+        for variant, checks in verified.items():
+            message = checks.first_failure.message if checks.first_failure else ""
+            fields = {"session": folder.id, "variant": variant, "build_id": checks.build_id}
+            fields |= {"ground": earlier_head.ground, "hypothesis": earlier_head.hypothesis}
+            attempts.append(EarlierTry(right=checks.is_right, message=message, **fields))
     return tuple(attempts)
 
 
 RECENT_SESSIONS = 200  # Number of newest sessions that predictions, proposals and decisions use.
-MAX_NAMED = (
-    5  # Messages name at most this many damaged folders; `loop sessions list --json` has all.
-)
-FORMAT = f"26 {__version__}"
-"""Format of lines and rows. Each folder's stamp contains it, so a new format reads all folders again."""
+MAX_NAMED = 5  # Most damaged folders in a message; `loop sessions list --json` has all.
+FORMAT = f"26 {__version__}"  # Of rows; in each folder's stamp, so a new one reads all anew.
 
 
 class IndexEntry(NamedTuple):
     """What the index says of one session folder."""
 
     folder: str  # Its name.
-    row: SessionRow | None
-    """None for a copy and for a folder that cannot be read; statistics skip these."""
+    row: SessionRow | None  # None for copies and unreadable folders: no statistics.
     problem: str  # What is wrong with the folder's files; empty if nothing is.
 
 
 def rows(root: Path, *, last: int | None = None, target: str | None = None) -> list[SessionRow]:
-    """Index rows of the sessions below `root`, oldest first. Default: all.
-    `last`: only so many newest. `target`: only this target's. Names damaged folders and skips them."""
+    """Index rows of the sessions below `root`, oldest first. Default: all. `last`: only so many
+    newest. `target`: only this target's. Names damaged folders and skips them."""
     lines = _read_lines(root)
     for line in [line for line in lines if line["problem"]][:MAX_NAMED]:
         remark_once(f"left out: {line['problem']}")
@@ -341,8 +295,8 @@ def index_file(root: Path) -> Path:
 
 
 def _read_lines(root: Path) -> list[dict[str, Any]]:
-    """Bring the index file up to date. Returns its lines as JSON objects, oldest session first: the fields of
-    IndexEntry (`row` as JSON text), `stamp`, `started` and `target`."""
+    """Bring the index file up to date. Returns its lines as JSON objects, oldest session first: the
+    fields of IndexEntry (`row` as JSON text), `stamp`, `started` and `target`."""
     stamp_by_folder = _folder_stamps(root)
     line_by_folder, fields_by_folder = dict[str, bytes](), dict[str, dict[str, Any]]()
     path, old_content = index_file(root), b""
@@ -355,30 +309,24 @@ def _read_lines(root: Path) -> list[dict[str, Any]]:
             line_by_folder[entry["folder"]], fields_by_folder[entry["folder"]] = line, entry
     for name in sorted(stamp_by_folder.keys() - fields_by_folder.keys()):
         row, problem = compute_row(root / name)
+        # Sessions from before loop have no time and come first.
         started = row.started.astimezone(datetime.UTC) if row and row.started else None
-        fields_by_folder[name] = {
-            "folder": name,
-            "stamp": stamp_by_folder[name],
-            "started": started.isoformat(timespec="microseconds")
-            if started
-            else "",  # Recorded sessions first.
-            "target": row.target if row else None,
-            "problem": problem,
-            "row": row.model_dump_json() if row else None,
-        }
-        line_by_folder[name] = sums.with_checksum(json.dumps(fields_by_folder[name])).encode()
+        entry = {"folder": name, "stamp": stamp_by_folder[name], "problem": problem}
+        entry["started"] = started.isoformat(timespec="microseconds") if started else ""
+        entry["target"] = row.target if row else None
+        entry["row"] = row.model_dump_json() if row else None
+        fields_by_folder[name] = entry
+        line_by_folder[name] = sums.with_checksum(json.dumps(entry)).encode()
     new_content = b"".join(line + b"\n" for line in line_by_folder.values())
     if new_content != old_content:
         with contextlib.suppress(LoopError, OSError):
             path.parent.mkdir(parents=True, exist_ok=True)
             write_atomic(path, new_content, durable=False)
-    return sorted(
-        fields_by_folder.values(), key=lambda fields: (fields["started"], fields["folder"])
-    )
+    return sorted(fields_by_folder.values(), key=itemgetter("started", "folder"))
 
 
 def _folder_stamps(root: Path) -> dict[str, str]:
-    """Name of each session's folder to its stamp: index format, then size and time (ns) of its main files."""
+    """Name of each session's folder to its stamp: format, then size and time (ns) of main files."""
     stamp_by_folder = {}
     with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(root) as folders:
         for folder in folders:
@@ -395,19 +343,17 @@ def _folder_stamps(root: Path) -> dict[str, str]:
 
 
 WORST_FIRST: tuple[Status, ...] = ("failed", "aborted", "paused", "passed")
-HEAD_FIELDS = (
-    "id", "started", "target", "device", "variants", "emulated", "threads", "ground", "harness", "attended",
-    "loop_version", "predicted",
+HEAD_FIELDS = (  # Fields that a row copies from the session's head.
+    "id", "started", "target", "device", "variants", "emulated", "threads", "ground", "harness",
+    "attended", "loop_version", "predicted",
 )  # fmt: skip
-"""Fields that a row copies from the session's head."""
-CHECK_ACTIONS = ("kernel.verify", "kernel.emulate")
-"""Actions that compare the target's variants with the reference."""
+CHECK_ACTIONS = ("kernel.verify", "kernel.emulate")  # These compare with the reference.
 TIMING_ACTIONS = ("kernel.measure", "kernel.compare")  # Timing actions. They check outputs too.
 
 
 def compute_row(path: Path) -> tuple[SessionRow | None, str]:
-    """The index row of a session folder, and what is wrong with its files (empty if nothing).
-    The row is None for copies and unreadable folders. Of a damaged journal the intact start counts."""
+    """The index row of a session folder, and what is wrong with its files (empty if nothing). The
+    row is None for copies and unreadable folders. Of a damaged journal the intact start counts."""
     folder = SessionFolder(path)
     try:
         if (path / RECORDED).is_file():  # Imported, from before `loop`: it has no journal.
@@ -430,13 +376,12 @@ def session_row(
 ) -> SessionRow:
     """The index row of a session. `record` is None when the session has not ended."""
     steps = latest_attempts(journal.finished_steps(lines))
-    plan, runs = head.plan.plan, _summarise_runs(head, steps, lines)
+    plan, runs = head.plan.plan, tuple(_summarise_runs(head, steps, lines))
     decisions = outputs_of(steps, DecisionOutput)
-    is_right, reusable_results, torch_version = (
-        dict[str, bool](),
-        dict[str, bool](),
-        head.machine.torch,
-    )
+    is_right, reusable_results = dict[str, bool](), dict[str, bool]()
+    machine, torch_version = head.machine, head.machine.torch
+    driver = machine.driver if head.gpu else None
+    tools = {"processor": machine.processor, "cuda": machine.nvcc, "compiler": machine.compiler}
     for step in steps:
         if step.action == "environment.torch":
             torch_version = step.output.get("version") or torch_version
@@ -444,9 +389,9 @@ def session_row(
             is_right |= dict.fromkeys(step.output.get(verdict, ()), verdict == "right")
     for output in outputs_of(steps, Output):
         if output.rests_on and not output.taken_from:  # Made here, and reusable by later sessions.
-            reusable_results[output.rests_on] = output.ok and reusable_results.get(
-                output.rests_on, True
-            )
+            earlier = reusable_results.get(output.rests_on, True)
+            reusable_results[output.rests_on] = output.ok and earlier
+    ended = [line.event for line in lines if isinstance(line.event, Finished)]
     return SessionRow(
         **{name: getattr(head, name) for name in HEAD_FIELDS},
         plan=plan.name,
@@ -455,14 +400,7 @@ def session_row(
         left=next((decision.ground for decision in reversed(decisions) if decision.kept), ""),
         commit=None if head.revision.dirty else head.revision.commit,
         base=head.revision.commit,
-        environment=Environment(
-            processor=head.machine.processor,
-            gpu=head.gpu,
-            driver=head.machine.driver if head.gpu else None,
-            cuda=head.machine.nvcc,
-            torch=torch_version,
-            compiler=head.machine.compiler,
-        ),
+        environment=Environment(gpu=head.gpu, driver=driver, torch=torch_version, **tools),
         runs=runs,
         right=tuple(variant for variant, passed in is_right.items() if passed),
         judged=tuple(judgements(head, steps)),
@@ -470,14 +408,9 @@ def session_row(
         otherwise=plan.otherwise or "",
         lasting=reusable_results,
         complete=set(plan.patterns) <= {run.pattern for run in runs if run.whole},
-        steps=tuple(
-            StepRun(pattern=s.pattern, step=s.step, status=s.status, seconds=s.seconds)
-            for s in steps
-        ),
+        steps=tuple(StepRun.model_validate(step, from_attributes=True) for step in steps),
         hosts=hosts_of(steps),
-        failures=collect_failures(
-            head, [line.event for line in lines if isinstance(line.event, Finished)]
-        ),
+        failures=collect_failures(head, ended),
         **{"status": None, **(_fields_of_record(record) if record else {})},
     )
 
@@ -485,39 +418,28 @@ def session_row(
 def _recorded_row(session: RecordedSession) -> SessionRow:
     """The index row of a session from before `loop`. Predictions and the return leave it out."""
     gpu, row, seconds = session.gpu.get("name"), session.row, session.row.minutes * 60
-    costs: dict[Resource, float | None] = {
-        "gpu": row.gpu_usd,
-        "ai": row.ai_usd,
-        "engineer": row.engineer_usd,
-    }
+    costs: dict[Resource, float | None] = {"gpu": row.gpu_usd, "ai": row.ai_usd}
+    costs["engineer"] = row.engineer_usd
+    known = {name: usd for name, usd in costs.items() if usd is not None}
     fields = {"rate": "history", "seconds": seconds, "basis": "stated"}
-    charges = [
-        Charge(resource=name, usd=usd, **fields) for name, usd in costs.items() if usd is not None
-    ]
-    missing = [name for name, usd in costs.items() if usd is None]
+    charges = [Charge(resource=name, usd=usd, **fields) for name, usd in known.items()]
+    reason = "its report states none"
+    missing = [Unmeasured(resource=name, reason=reason) for name in costs if name not in known]
+    identity = {"id": session.id, "target": "recorded elsewhere", "plan": "recorded"}
+    outcome = {"reason": row.outcome, "grade": row.grade or "", "seconds": seconds}
     return SessionRow(
-        id=session.id,
-        started=None,
-        target="recorded elsewhere",
-        plan="recorded",
-        device="cuda",
-        status=None,
-        reason=row.outcome,
-        grade=row.grade or "",
-        seconds=seconds,
+        **{**identity, **outcome, "device": "cuda", "started": None, "status": None},
         environment=Environment(processor="", gpu=str(gpu) if gpu else None),
         charges=tuple(charges),
         usd=sum(charge.usd for charge in charges),
-        unmeasured=tuple(
-            Unmeasured(resource=name, reason="its report states none") for name in missing
-        ),
+        unmeasured=tuple(missing),
         incorrect=("the kernel",) if row.correct is False else (),  # Its variants have no names.
         recorded=True,
     )
 
 
 def find_blamed_commits(steps: Sequence[Finished]) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Variant and commits (hash and subject) of each bisection: the culprit, or several that hold it."""
+    """Variant and commits (hash, subject) of each bisection: the culprit, or its range."""
     for output in outputs_of(steps, BisectOutput):
         if output.answer and (commits := (*output.answer.culprits, *output.answer.range)):
             yield output.variant, tuple(commit.name for commit in commits)
@@ -526,9 +448,7 @@ def find_blamed_commits(steps: Sequence[Finished]) -> Iterator[tuple[str, tuple[
 def _fields_of_record(record: SessionRecord) -> dict[str, object]:
     """The row's fields that exist only after the session has ended."""
     ratios: dict[str, list[float]] = {}  # Variant to its ratios to the baseline.
-    speeds: dict[
-        str, dict[str, float]
-    ] = {}  # Variant to workload to such a ratio that is conclusive.
+    speeds = dict[str, dict[str, float]]()  # Variant to workload to a conclusive ratio to it.
     for verdict in record.verdicts:
         if verdict.ratio is not None and verdict.against == "baseline":
             ratios.setdefault(verdict.variant, []).append(verdict.ratio)
@@ -537,14 +457,13 @@ def _fields_of_record(record: SessionRecord) -> dict[str, object]:
     against_known_good = [verdict for verdict in record.verdicts if verdict.against == "known_good"]
     # A comparison with the known good says nothing on how a variant compares with the library.
     others = [verdict for verdict in record.verdicts if verdict.against != "known_good"]
+    missed = record.objective.missed if record.objective else ()
     record_fields = ("status", "reason", "grade", "seconds", "own_seconds")
     bill_fields = ("charges", "savings", "usd", "unmeasured", "notes")
     return {
         **{name: getattr(record, name) for name in record_fields},
         **{name: getattr(record.bill, name) for name in bill_fields},
-        "missed": "; ".join(miss.words for miss in record.objective.missed)
-        if record.objective
-        else "",
+        "missed": "; ".join(miss.words for miss in missed),
         "speeds": speeds,
         "ratios": {variant: geometric_mean(values) for variant, values in ratios.items()},
         "inconclusive": variants_with("inconclusive", others),
@@ -560,38 +479,32 @@ def variants_with(word: str, verdicts: Iterable[Verdict]) -> tuple[str, ...]:
 
 def _summarise_runs(
     head: SessionHead, steps: Sequence[Finished], lines: Sequence[Line]
-) -> tuple[PatternRun, ...]:
-    """One summary per run of a pattern: a pattern can run more than once. `steps`: the last attempt of each."""
+) -> Iterator[PatternRun]:
+    """One summary per run of a pattern, which can run twice. `steps`: the last attempt of each."""
     start_times: dict[tuple[int, str], datetime.datetime] = {}
     for line in lines:
-        if isinstance(line.event, Started):
+        if line.event.event == "started":
             start_times.setdefault((line.event.run, line.event.pattern), line.at)
     by_run: dict[tuple[int, str], list[Finished]] = {}
     for step in steps:
         by_run.setdefault((step.run, step.pattern), []).append(step)
-    step_counts = {
-        pattern.pattern.name: len(pattern.pattern.steps) for pattern in head.plan.patterns
-    }
-    runs = []
+    step_counts = {each.pattern.name: len(each.pattern.steps) for each in head.plan.patterns}
     for (run, name), run_steps in by_run.items():
         statuses = {step.status for step in run_steps}
         builds = [build for step in run_steps for build in step.output.get("builds") or ()]
-        runs.append(
-            PatternRun(
-                pattern=name,
-                status=next((status for status in WORST_FIRST if status in statuses), "skipped"),
-                seconds=sum(step.seconds for step in run_steps),
-                started=start_times.get((run, name), head.started),
-                whole=len(run_steps) == step_counts.get(name) and not was_cut_short(run_steps),
-                built=any(isinstance(build, dict) and not build.get("cached") for build in builds),
-            )
+        yield PatternRun(
+            pattern=name,
+            status=next((status for status in WORST_FIRST if status in statuses), "skipped"),
+            seconds=sum(step.seconds for step in run_steps),
+            started=start_times.get((run, name), head.started),
+            whole=len(run_steps) == step_counts.get(name) and not was_cut_short(run_steps),
+            built=any(isinstance(build, dict) and not build.get("cached") for build in builds),
         )
-    return tuple(runs)
 
 
 def was_cut_short(steps: Sequence[Finished]) -> bool:
-    """Whether a run of a pattern (its steps in order) was ended early, or left out steps because one had failed.
-    Its time says nothing on a run that does all steps. A step that had nothing to do has an output."""
+    """Whether a run of a pattern (its steps in order) was ended early, or left out steps because
+    one had failed. Its time says nothing on a whole run. A step with nothing to do has output."""
     statuses = [step.status for step in steps]
     after_failure = steps[statuses.index("failed") :] if "failed" in statuses else ()
     is_left_out = any(step.status == "skipped" and not step.output for step in after_failure)
@@ -599,53 +512,47 @@ def was_cut_short(steps: Sequence[Finished]) -> bool:
 
 
 def judgements(head: SessionHead, steps: Sequence[Finished]) -> Iterator[Judgement]:
-    """Checks of a session, each passed or failed: one judgement for each variant, build and condition (threads,
-    seed, emulator). A check that failed once counts as failed. Checks that the library failed too are left out."""
+    """Checks of a session as judgements: one for each variant, build and condition (threads, seed,
+    emulator). A check that failed once failed. Those that the library failed too are left out."""
     # Debugging steps store `builds` in another form.
     build_steps = [step for step in steps if not step.action.startswith("debug.")]
     builds = [build for step in build_steps for build in step.output.get("builds", ())]
     last_build_id = {build["variant"]: build["build_id"] for build in builds}
     copied_builds = {build["build_id"] for build in builds if not build.get("compiled", True)}
-    session_threads = (
-        0 if head.device == "cuda" else head.threads
-    )  # 0: threads do not matter on a GPU.
+    session_threads = 0 if head.device == "cuda" else head.threads  # They do not matter on a GPU.
     passed_by_check: dict[Judgement, dict[str, bool]] = {}
 
-    def add(
-        check: str, variant: str, build: str | None = None, *, passed: bool, **conditions: Any
-    ) -> None:
-        """Add a check of a variant. `build`: its id; None: the last one that the session built."""
-        build_id = last_build_id.get(variant, "") if build is None else build
-        build_id = (
-            "" if build_id in copied_builds else build_id
-        )  # Its files identify a Python variant.
-        fields = {"threads": session_threads, "seed": head.seed, "emulated": False, **conditions}
-        checks = passed_by_check.setdefault(
-            Judgement(variant=variant, build=build_id, **fields), {}
-        )
+    def add(check: str, variant: str, *, passed: bool, **conditions: Any) -> None:
+        """Add a check of a variant. `conditions`: fields of `Judgement` unlike the session's."""
+        fields: dict[str, Any] = {"build": last_build_id.get(variant, ""), "seed": head.seed}
+        fields |= {"threads": session_threads, "emulated": False, **conditions}
+        if fields["build"] in copied_builds:  # Its files identify a Python variant.
+            fields["build"] = ""
+        checks = passed_by_check.setdefault(Judgement(variant=variant, **fields), {})
         checks[check] = passed and checks.get(check, True)
 
     for step in steps:
-        output = read_output(step, VerifyOutput)
-        if output is None or (output.control is not None and not output.control.is_right):
-            continue  # The library failed the same checks, so they prove nothing.
-        for checks in output.variants:
-            is_judged = checks.variant in output.right or checks.first_failure is not None
-            emulated = checks.emulated or step.action == "kernel.emulate"
-            for check in checks.checks if is_judged else ():
-                threads = session_threads and (check.threads or session_threads)
-                layout = "" if check.inputs == "contiguous" else f", {check.inputs}"
-                conditions = {"threads": threads, "seed": output.seed, "emulated": emulated}
-                name = f"{check.workload.name}{layout}"
-                add(name, checks.variant, checks.build_id or "", passed=check.passed, **conditions)
+        for output in outputs_of([step], VerifyOutput):
+            if output.control is not None and not output.control.is_right:
+                continue  # The library failed the same checks, so they prove nothing.
+            for checks in output.variants:
+                is_judged = checks.variant in output.right or checks.first_failure is not None
+                emulated = checks.emulated or step.action == "kernel.emulate"
+                build_id = checks.build_id or ""
+                for check in checks.checks if is_judged else ():
+                    threads = session_threads and (check.threads or session_threads)
+                    layout = "" if check.inputs == "contiguous" else f", {check.inputs}"
+                    conditions = {"seed": output.seed, "threads": threads, "emulated": emulated}
+                    name = f"{check.workload.name}{layout}"
+                    add(name, checks.variant, passed=check.passed, build=build_id, **conditions)
     for step in steps:
         for fields in step.output.get("checks", ()) if step.action == "kernel.properties" else ():
             tested = PropertyCheck.model_validate(fields, extra="ignore")
             if tested.status != "inapplicable":
                 name = f"{tested.workload}, property {tested.property}"
                 add(name, tested.variant, passed=tested.status == "holds")
-        timing_output = read_output(step, Output) if step.action in TIMING_ACTIONS else None
-        for verdict in timing_output.verdicts if timing_output else ():
+        timings = outputs_of([step], Output) if step.action in TIMING_ACTIONS else []
+        for verdict in timings[0].verdicts if timings else ():
             if verdict.verdict != "invalid":
                 name = f"{verdict.workload}, timed against {verdict.against}"
                 add(name, verdict.variant, passed=verdict.verdict != "incorrect")
@@ -659,6 +566,6 @@ def judgements(head: SessionHead, steps: Sequence[Finished]) -> Iterator[Judgeme
 
 
 def wrong_builds(rows: Sequence[SessionRow]) -> set[tuple[str, str, str]]:
-    """Builds that failed any check: (variant, build id, ""), or (variant, "", hash of files) of Python."""
+    """Builds that failed a check: (variant, build id, ""); of Python (variant, "", files' hash)."""
     pairs = [(row, judgement) for row in rows for judgement in row.judged if judgement.wrong]
     return {(wrong.variant, wrong.build, "" if wrong.build else row.ground) for row, wrong in pairs}

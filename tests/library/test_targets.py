@@ -133,6 +133,6 @@ def test_values_are_replaced_in_their_place(name: str, device: str) -> None:
 def test_what_cannot_be_written_without_harm_is_refused() -> None:
     """If another part of the manifest refers to the values, nothing is written, and they are shown."""
     manifest = "tuning:\n  tile:\n    best: {sm_90: &a {rows: 1}}\nelsewhere: *a\n"
-    with pytest.raises(LoopError, match=r"tuning\.tile\.best\.sm_90 could not be put in") as caught:
+    with pytest.raises(LoopError, match=r"tuning\.tile\.best\.sm_90 cannot be put into") as caught:
         write_best(manifest, "tile", "sm_90", {"rows": 2})
-    assert "write them in by hand: {rows: 2}" == caught.value.hint
+    assert "write it in by hand: sm_90: {rows: 2}" == caught.value.hint

@@ -38,8 +38,7 @@ def test_what_may_not_change_is_put_back_and_not_taken(trees: tuple[Worktree, Wo
     (copy.target / "functions.py").unlink()
     git(copy.root, "commit", "-qam", "a proposer's own commit changes nothing")
     patch = tmp_path / "1.patch"
-    taken = take_edit(BRIEF, tree, copy, patch)
-    assert (("scale.c", "scale_more.c"), ("functions.py", "target.yaml")) == taken
+    assert (("scale.c", "scale_more.c"), ("functions.py", "target.yaml")) == take_edit(BRIEF, tree, copy, patch)
     assert b"+more" in patch.read_bytes()
     assert "manifest\n" == (copy.target / "target.yaml").read_text()
 
@@ -60,12 +59,14 @@ def test_an_edit_is_taken_however_its_folder_is_written(
 
 
 def test_a_link_or_a_deleted_folder_gives_nothing(trees: tuple[Worktree, Worktree], tmp_path: Path) -> None:
-    """A link may lead to a secret; a folder that is gone holds no edit."""
+    """A link may lead to a secret: in place of a file it is refused, and the file put back."""
     tree, copy = trees
     (copy.target / "linked.c").symlink_to("/etc/passwd")
-    gone = Worktree(tmp_path / "gone", tmp_path / "gone", None)
-    for edited in (copy, gone):
-        assert () == take_edit(BRIEF, tree, edited, tmp_path / "1.patch")[0]
+    (copy.target / "other.c").symlink_to("functions.py")
+    (copy.target / "other.c").replace(copy.target / "scale.c")
+    assert ((), ("scale.c (now a link, a folder or too large)",)) == take_edit(BRIEF, tree, copy, tmp_path / "1")
+    assert "one\ntwo\nthree\n" == (copy.target / "scale.c").read_text()
+    assert ((), ()) == take_edit(BRIEF, tree, Worktree(tmp_path, tmp_path / "gone", None), tmp_path / "1.patch")
 
 
 def test_a_folder_that_became_a_link_leads_nowhere(trees: tuple[Worktree, Worktree], tmp_path: Path) -> None:
@@ -77,8 +78,7 @@ def test_a_folder_that_became_a_link_leads_nowhere(trees: tuple[Worktree, Worktr
         (elsewhere / name).write_text("mine\n")
     shutil.rmtree(copy.root)
     copy.root.symlink_to(elsewhere)
-    take_edit(BRIEF, tree, copy, tmp_path / "1.patch")
-    assert b"mine\n" not in (tmp_path / "1.patch").read_bytes()
+    assert () == take_edit(BRIEF, tree, copy, tmp_path / "1.patch")[0]
     assert ["mine\n", "mine\n"] == [(elsewhere / name).read_text() for name in ("functions.py", "scale.c")]
 
 

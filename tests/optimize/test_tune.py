@@ -163,7 +163,7 @@ def point(again: int, outcome: str, **fields: Any) -> TriedPoint:
 def test_the_incumbent_stays_where_nothing_is_faster(tmp_path: Path) -> None:
     """No edit is made; the message has the results of other points."""
     tried = search(point(0, "wrong"), point(1, "timed", ratio=1.001), point(7, "refused"))
-    output = tuning._propose_best(tried, cast(Any, None), tuning.GainTerms())
+    output = tuning._propose_best(tried, cast(Any, None), 0.01)
     assert (True, None) == (output.ok, output.brief)
     assert "the incumbent stays (again 40); of 4 others 1 did not compile, 1 went wrong, 1 timed" in output.message
 

@@ -73,7 +73,7 @@ def test_a_damaged_line_is_named(damage: bytes, tmp_path: Path) -> None:
     with pytest.raises(LoopError) as caught:
         list(checked_lines(path))
     assert f"{path}:2: damaged journal line" == caught.value.message
-    assert "the 1 lines before it are whole" in (caught.value.hint or "")
+    assert "1 lines before it are whole" in (caught.value.hint or "")
 
 
 def test_a_full_disk_leaves_no_half_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
