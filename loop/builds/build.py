@@ -34,15 +34,9 @@ GCC_ERROR = re.compile(
     r"^(?P<file>[^\s:][^:]*):(?P<line>\d+):(?:(?P<column>\d+):)?\s*(?:fatal )?error:?\s*(?P<text>.*)"
 )
 """Format in which g++, clang and nvcc's host pass report an error."""
-NVCC_ERROR = re.compile(
-    r"^(?P<file>[^\s(][^(]*)\((?P<line>\d+)\):\s*(?:catastrophic )?error:?\s*(?P<text>.*)"
-)
-ONLY_DEVICE_HEADER = (
-    "only kernels written against loop_device.cuh can be emulated; others need nvcc"
-)
-EMULATOR_RULES = (
-    "the emulator has three rules, at the top of loop_device.cuh, beside `loop kernels header`"
-)
+NVCC_ERROR = re.compile(r"^(?P<file>[^\s(][^(]*)\((?P<line>\d+)\):\s*(?:catastrophic )?error:?\s*(?P<text>.*)")
+ONLY_DEVICE_HEADER = "only kernels written against loop_device.cuh can be emulated; others need nvcc"
+EMULATOR_RULES = "the emulator has three rules, at the top of loop_device.cuh, beside `loop kernels header`"
 HINT_BY_MESSAGE = {
     "cuda_runtime.h: No such file": ONLY_DEVICE_HEADER,  # g++; clang's message follows.
     "'cuda_runtime.h' file not found": ONLY_DEVICE_HEADER,
@@ -102,11 +96,7 @@ def first_error(log: str) -> str | None:
             return f"{parts['file']}:{parts['line']}{column}: {parts['text']}"
         is_linker_line = line.startswith(("/usr/bin/ld:", "ld:", "collect2:"))
         is_note = any(note in line for note in (": in function", ": warning:", ": NOTE:"))
-        if (
-            (is_linker_line and not is_note)
-            or line.startswith("nvcc fatal")
-            or "undefined reference" in line
-        ):
+        if (is_linker_line and not is_note) or line.startswith("nvcc fatal") or "undefined reference" in line:
             return line.strip()
     return next((line.strip() for line in log.splitlines() if "error:" in line), None)
 
@@ -180,17 +170,11 @@ def _parse_file(path: Path) -> ast.Module:
 def build_python(name: str, variant: PythonVariant, folder: Path, cache: Path) -> Build:
     """Copy a Python variant's files to the cache, or find the copy. Raises BuildFailed."""
     try:
-        contents = {
-            file: (folder / file).read_bytes() for file in find_used_files([variant.module], folder)
-        }
+        contents = {file: (folder / file).read_bytes() for file in find_used_files([variant.module], folder)}
     except OSError as error:
-        raise BuildFailed(
-            f"{error.filename}: {error.strerror}", "see who else writes there", ""
-        ) from error
+        raise BuildFailed(f"{error.filename}: {error.strerror}", "see who else writes there", "") from error
     if not contents:
-        raise BuildFailed(
-            f"{variant.module}: no such file", f"it is named in {folder / 'target.yaml'}", ""
-        )
+        raise BuildFailed(f"{variant.module}: no such file", f"it is named in {folder / 'target.yaml'}", "")
     for file in (file for file in contents if file.endswith(".py")):
         try:
             with warnings.catch_warnings():
@@ -198,9 +182,7 @@ def build_python(name: str, variant: PythonVariant, folder: Path, cache: Path) -
                 ast.parse(contents[file])
         except SyntaxError as error:
             line = f"{file}:{error.lineno or 1}:{error.offset or 1}: {error.msg}"
-            raise BuildFailed(
-                line, "mend the line named above", f"{line}\n{error.text or ''}"
-            ) from error
+            raise BuildFailed(line, "mend the line named above", f"{line}\n{error.text or ''}") from error
         except (ValueError, RecursionError) as error:
             raise BuildFailed(f"{file}: {error}", "Python cannot read it", "") from error
     build_id = _python_build_id(contents)
@@ -224,9 +206,7 @@ def find_python_copy(name: str, build_id: str, cache: Path) -> Build | None:
         return None
     contents = {str(path.relative_to(copy_folder)): path.read_bytes() for path in files}
     is_unchanged = contents and _python_build_id(contents) == build_id
-    return (
-        _python_build(name, build_id, cache, len(contents), cached=True) if is_unchanged else None
-    )
+    return _python_build(name, build_id, cache, len(contents), cached=True) if is_unchanged else None
 
 
 def _python_build_id(contents: dict[str, bytes]) -> str:
@@ -258,17 +238,11 @@ def has_same_statements(first: Path, second: Path) -> bool:
         for path in (path for path in folder.rglob("*") if path.is_file()):
             tree = _parse_file(path) if path.suffix == ".py" else ast.Module([], [])
             for node in ast.walk(tree):
-                if isinstance(
-                    node, ast.Module | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
-                ):
+                if isinstance(node, ast.Module | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
                     statement = node.body[0] if node.body else None
-                    if isinstance(statement, ast.Expr) and isinstance(
-                        statement.value, ast.Constant
-                    ):
+                    if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
                         node.body.remove(statement)
-            forms[path.relative_to(folder)] = (
-                ast.dump(tree) if path.suffix == ".py" else path.read_bytes()
-            )
+            forms[path.relative_to(folder)] = ast.dump(tree) if path.suffix == ".py" else path.read_bytes()
         return forms
 
     return normal_forms(first) == normal_forms(second)
@@ -316,30 +290,22 @@ def scan_sources(variant: Buildable, folder: Path, include: Path) -> Waiting[Sca
     imports. Raises BuildFailed if the compiler, a source or a header is missing."""
     if isinstance(variant, PythonVariant):
         files = find_used_files([variant.module], folder)
-        return ScannedSources(
-            hash_files((folder / file for file in files), folder), (), files, files
-        )
+        return ScannedSources(hash_files((folder / file for file in files), folder), (), files, files)
     compiler = variant.build.compiler
     version = compiler_version(compiler)
     if version is None and shutil.which(compiler):
-        raise BuildFailed(
-            f"{compiler} is there and does not run", f"see what `{compiler} --version` says", ""
-        )
+        raise BuildFailed(f"{compiler} is there and does not run", f"see what `{compiler} --version` says", "")
     if version is None:
         message = f"{compiler}: no such compiler on the PATH"
         raise BuildFailed(message, how_to_install(compiler), "", no_compiler=True)
     for source in variant.sources:
         if not (folder / source).is_file():
-            raise BuildFailed(
-                f"{source}: no such source file", f"it is named in {folder / 'target.yaml'}", ""
-            )
+            raise BuildFailed(f"{source}: no such source file", f"it is named in {folder / 'target.yaml'}", "")
     command, note = (
         [compiler, *variant.build.flags, f"-I{include}", "-M", *variant.sources],
         "reading the sources",
     )
-    completed = yield from run(
-        command, cwd=folder, limit_s=SCAN_LIMIT_S, env=ENGLISH_MESSAGES, note=note
-    )
+    completed = yield from run(command, cwd=folder, limit_s=SCAN_LIMIT_S, env=ENGLISH_MESSAGES, note=note)
     if not completed.succeeded:
         raise compiler_failure(completed, "read")
     files_read = sorted(set(known_builds.parse_make_rules(completed.output)))
@@ -355,15 +321,11 @@ def scan_sources(variant: Buildable, folder: Path, include: Path) -> Waiting[Sca
             hashes.append((counted_name, content_hash(path.read_bytes())))
         except OSError as error:
             hint = "it may have been replaced just now; its name has to be UTF-8 text"
-            raise BuildFailed(
-                f"{file}: the compiler read it, we cannot: {error.strerror}", hint, ""
-            ) from error
+            raise BuildFailed(f"{file}: the compiler read it, we cannot: {error.strerror}", hint, "") from error
     parts = [*itertools.chain(*sorted(hashes)), *_recipe_words(variant, folder), version]
     headers = tuple(file for file in files_read if FRAMEWORK_HEADER.search(file))
     own_names = tuple(sorted(own_files))
-    return ScannedSources(
-        content_hash("\0".join(parts))[:32], headers, own_names, tuple(files_read)
-    )
+    return ScannedSources(content_hash("\0".join(parts))[:32], headers, own_names, tuple(files_read))
 
 
 def _recipe_words(variant: CAbiVariant, folder: Path) -> list[str]:
@@ -386,26 +348,18 @@ def recipe_key(variant: CAbiVariant, folder: Path, include: Path) -> str:
     return content_hash([*_recipe_words(variant, folder), str(include), *settings])[:32]
 
 
-def find_record(
-    variant: CAbiVariant, folder: Path, cache: Path, include: Path
-) -> BuildRecord | None:
+def find_record(variant: CAbiVariant, folder: Path, cache: Path, include: Path) -> BuildRecord | None:
     """Record of the newest intact build of the current files; None without one."""
     recipe_folder = cache / recipe_key(variant, folder, include)
     try:
-        builds = sorted(
-            recipe_folder.iterdir(), key=lambda build: build.stat().st_mtime_ns, reverse=True
-        )
+        builds = sorted(recipe_folder.iterdir(), key=lambda build: build.stat().st_mtime_ns, reverse=True)
     except OSError:
         return None
-    records = (
-        known_builds.read_record(build, folder) for build in builds[: known_builds.MAX_BUILDS]
-    )
+    records = (known_builds.read_record(build, folder) for build in builds[: known_builds.MAX_BUILDS])
     return next(filter(None, records), None)
 
 
-def find_build(
-    name: str, variant: CAbiVariant, folder: Path, *, cache: Path, include: Path
-) -> Build | None:
+def find_build(name: str, variant: CAbiVariant, folder: Path, *, cache: Path, include: Path) -> Build | None:
     """The cached build of the current files; None if it is missing or damaged."""
     record = find_record(variant, folder, cache, include)
     return None if record is None else _make_build(name, record, cache, cached=True)
@@ -421,9 +375,7 @@ def find_build_by_id(variant_name: str, build_id: str, cache: Path) -> Build | N
     return None
 
 
-def _make_build(
-    name: str, record: BuildRecord, cache: Path, *, cached: bool, note: str | None = None
-) -> Build:
+def _make_build(name: str, record: BuildRecord, cache: Path, *, cached: bool, note: str | None = None) -> Build:
     """The `Build` of variant `name` from a library in the cache."""
     return Build(
         variant=name,
@@ -436,9 +388,7 @@ def _make_build(
     )
 
 
-def list_files_read(
-    variant: Buildable, folder: Path, *, cache: Path, include: Path
-) -> tuple[str, ...] | None:
+def list_files_read(variant: Buildable, folder: Path, *, cache: Path, include: Path) -> tuple[str, ...] | None:
     """Files that the current build read, and paths where a new file would shadow one of them; None
     if there is no such build. Of Python: files that it imports. Relative to `folder` if possible."""
     if isinstance(variant, PythonVariant):
@@ -458,11 +408,7 @@ def _build_id(
         is_header = known_builds.is_below(name, str(include))
         contents.append((name.replace(str(include), "loop", 1) if is_header else name, content))
     for name, content in sorted(contents):
-        parts += (
-            [name, content]
-            if content not in (known_builds.MISSING, known_builds.NOT_A_FILE)
-            else []
-        )
+        parts += [name, content] if content not in (known_builds.MISSING, known_builds.NOT_A_FILE) else []
     return content_hash([*parts, *_compiler_settings()])[:32]
 
 
@@ -483,32 +429,21 @@ def build(
     for _ in range(MAX_TRIES):
         try:
             with known_builds.new_folder(cache) as output:
-                record = yield from _compile_into(
-                    output, variant, folder, sources, include, limit_s
-                )
+                record = yield from _compile_into(output, variant, folder, sources, include, limit_s)
                 place = cache / record.recipe / record.build_id
                 is_stored = functools.partial(known_builds.read_record, place)
                 is_repaired = known_builds.move_folder(output, place, is_stored)
         except FileChanged as changed:
             changed_file = str(changed)
             continue
-        note = (
-            "the cached build was damaged: not what was recorded; built again"
-            if is_repaired
-            else None
-        )
+        note = "the cached build was damaged: not what was recorded; built again" if is_repaired else None
         return _make_build(name, record, cache, cached=False, note=note)
     message = f"{changed_file} changes while it is compiled"
     raise BuildFailed(message, "stop what writes it, then run this again", "")
 
 
 def _compile_into(
-    output: Path,
-    variant: CAbiVariant,
-    folder: Path,
-    sources: ScannedSources,
-    include: Path,
-    limit_s: float,
+    output: Path, variant: CAbiVariant, folder: Path, sources: ScannedSources, include: Path, limit_s: float
 ) -> Waiting[BuildRecord]:
     """Compile a library into folder `output`, with its log and its record. The build id is known only afterwards,
     so the library is linked with a placeholder of equal length, which it then replaces. The placeholder is a hash
@@ -544,9 +479,7 @@ def _compile_into(
     seconds = time.monotonic() - start_time
     libraries = yield from known_builds.loaded_libraries(output / LIBRARY)
     paths = [*sources.files_read]
-    for path in (
-        scratch / option for option in list_options
-    ):  # Lists of the assembler and the linker.
+    for path in (scratch / option for option in list_options):  # Lists of the assembler and the linker.
         text = path.read_text(errors="surrogateescape") if path.is_file() else ""
         paths += known_builds.parse_make_rules(text)
     paths += known_builds.files_in_flags(variant.build.flags, folder)

@@ -84,9 +84,7 @@ def is_below(path: str, folder: str) -> bool:
 
 def are_unchanged(states: FileStates, base: Path) -> bool:
     """True if all files still have these states. `base`: folder for relative paths."""
-    return all(
-        file_state(os.path.join(base, name), state)[0] == state[0] for name, state in states.items()
-    )
+    return all(file_state(os.path.join(base, name), state)[0] == state[0] for name, state in states.items())
 
 
 def parse_make_rules(rule: str) -> list[str]:
@@ -105,21 +103,15 @@ def files_in_flags(flags: Iterable[str], folder: Path) -> dict[str, str]:
     while pending:
         for word in filter(None, re.split(r"[\s,=@'\"]+", pending.pop())):
             path = folder / word
-            with contextlib.suppress(
-                OSError, ValueError
-            ):  # ValueError: a word that is no file name.
+            with contextlib.suppress(OSError, ValueError):  # ValueError: a word that is no file name.
                 if word not in text_by_name and path.is_file():
                     is_small = path.stat().st_size <= MAX_OPTION_FILE
-                    text_by_name[word] = (
-                        path.read_text(errors="surrogateescape") if is_small else ""
-                    )
+                    text_by_name[word] = path.read_text(errors="surrogateescape") if is_small else ""
                     pending.append(text_by_name[word])
     return text_by_name
 
 
-def shadowing_paths(
-    variant: CAbiVariant, files: Iterable[str], include: Path, loaded: Iterable[str]
-) -> set[str]:
+def shadowing_paths(variant: CAbiVariant, files: Iterable[str], include: Path, loaded: Iterable[str]) -> set[str]:
     """Paths where a new file would shadow a file that the build read: each name in each search
     folder. `files`: headers and sources. `loaded`: libraries that the loader takes."""
     flags, files_read = variant.build.flags, list(files)
@@ -128,17 +120,11 @@ def shadowing_paths(
     header_folders += _folders_in("CPATH", "CPLUS_INCLUDE_PATH")
     names = {file for file in files_read if not file.startswith(("/", "../"))}
     for folder in header_folders:
-        names |= {
-            os.path.relpath(file, folder) for file in files_read if is_below(file, folder or ".")
-        }
+        names |= {os.path.relpath(file, folder) for file in files_read if is_below(file, folder or ".")}
     paths = {os.path.join(folder, name) for folder in header_folders for name in names}
     library_names = [flag[2:] for flag in flags if flag.startswith("-l")]
     for folder in (*_flag_values(flags, LIBRARY_FLAGS), *_folders_in("LIBRARY_PATH")):
-        paths |= {
-            os.path.join(folder, f"lib{name}.{kind}")
-            for name in library_names
-            for kind in ("so", "a")
-        }
+        paths |= {os.path.join(folder, f"lib{name}.{kind}") for name in library_names for kind in ("so", "a")}
     words = [word for flag in flags if "-rpath" in flag for word in re.split(r"[,=:]", flag)]
     run_folders = [word for word in words if "/" in word]
     for folder in (*run_folders, *_folders_in("LD_LIBRARY_PATH")):
@@ -159,9 +145,7 @@ def _flag_values(flags: Iterable[str], names: tuple[str, ...]) -> list[str]:
 
 def _folders_in(*variables: str) -> list[str]:
     """Folders listed in these environment variables, such as PATH."""
-    return [
-        folder for name in variables for folder in os.environ.get(name, "").split(":") if folder
-    ]
+    return [folder for name in variables for folder in os.environ.get(name, "").split(":") if folder]
 
 
 def compiler_paths(compiler: str) -> list[str]:
@@ -214,13 +198,9 @@ def read_record(folder: Path, base: Path | None = None) -> BuildRecord | None:
         return None
     try:
         record = sums.read_sealed(BuildRecord, folder / RECORD)
-        if base is not None and not are_unchanged(
-            {**record.files_read, **record.libraries_loaded}, base
-        ):
+        if base is not None and not are_unchanged({**record.files_read, **record.libraries_loaded}, base):
             return None
-        is_intact = (
-            record.sha256 == file_state(str(folder / LIBRARY))[0] and record.build_id == folder.name
-        )
+        is_intact = record.sha256 == file_state(str(folder / LIBRARY))[0] and record.build_id == folder.name
     except (OSError, LoopError):
         return None
     return record if is_intact else None
@@ -236,9 +216,7 @@ def new_folder(cache: Path) -> Iterator[Path]:
             folder = stack.enter_context(locked_temporary_folder(cache, ".making-"))
         except OSError as error:
             message = f"{cache}: cannot write the build cache: {error.strerror}"
-            raise WorkFailed(
-                message, hint="set LOOP_CACHE to a folder that can be written"
-            ) from error
+            raise WorkFailed(message, hint="set LOOP_CACHE to a folder that can be written") from error
         yield folder
 
 

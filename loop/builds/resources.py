@@ -156,25 +156,15 @@ def parse_report(log: str) -> tuple[KernelResources, ...]:
             function = match["symbol"]
         elif match := STACK_LINE.match(line):
             stack, stores, loads = (int(match[name]) for name in ("stack", "stores", "loads"))
-            symbol, fields = (
-                function,
-                {"stack_bytes": stack, "spill_stores": stores, "spill_loads": loads},
-            )
+            symbol, fields = (function, {"stack_bytes": stack, "spill_stores": stores, "spill_loads": loads})
         elif match := REGISTERS_LINE.match(line):
             shared, registers = SHARED_BYTES.search(line), int(match["registers"])
-            symbol, fields = (
-                entry,
-                {"registers": registers, "shared_bytes": int(shared[1]) if shared else 0},
-            )
+            symbol, fields = (entry, {"registers": registers, "shared_bytes": int(shared[1]) if shared else 0})
         if fields and architecture:
             names = {"symbol": symbol, "name": symbol, "architecture": architecture}
             kernel = kernels.get((architecture, symbol)) or KernelResources(**names, entry=False)
             kernels[architecture, symbol] = kernel.model_copy(update=fields)
-    return tuple(
-        kernel
-        for kernel in kernels.values()
-        if kernel.entry or kernel.stack_bytes or kernel.spill_bytes
-    )
+    return tuple(kernel for kernel in kernels.values() if kernel.entry or kernel.stack_bytes or kernel.spill_bytes)
 
 
 def read_report(build: Build) -> tuple[tuple[KernelResources, ...], bool]:
@@ -184,7 +174,5 @@ def read_report(build: Build) -> tuple[tuple[KernelResources, ...], bool]:
     log = path.read_text(errors="replace") if path.is_file() else ""
     kernels = parse_report(log)
     names = demangle_symbols([kernel.symbol for kernel in kernels])
-    named_kernels = tuple(
-        kernel.model_copy(update={"name": names[kernel.symbol]}) for kernel in kernels
-    )
+    named_kernels = tuple(kernel.model_copy(update={"name": names[kernel.symbol]}) for kernel in kernels)
     return named_kernels, bool(OMISSION_LINE.search(log))

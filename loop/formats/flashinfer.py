@@ -126,25 +126,12 @@ DEFINITIONS, WORKLOADS, SOLUTIONS = "definitions", "workloads", "solutions"
 DEFINITION_FILE, WORKLOAD_FILE = "definition.json", "workload.jsonl"
 LANGUAGES = {
     TRACE: ("python", "triton", "cpp", "cuda", "tilelang"),
-    SOL: (
-        "pytorch",
-        "triton",
-        "cute_dsl",
-        "cutile",
-        "cudnn_frontend",
-        "cutlass",
-        "cudnn",
-        "cublas",
-        "cuda_cpp",
-    ),
+    SOL: ("pytorch", "triton", "cute_dsl", "cutile", "cudnn_frontend", "cutlass", "cudnn", "cublas", "cuda_cpp"),
 }
 """Format to the languages that a solution may use."""
 RULE_BY_FORMAT = {
     TRACE: model.AcceptanceRule(
-        atol=1e-2,
-        rtol=1e-2,
-        either=True,
-        note="an evaluation's own settings may differ by kind of operator",
+        atol=1e-2, rtol=1e-2, either=True, note="an evaluation's own settings may differ by kind of operator"
     ),
     SOL: model.AcceptanceRule(
         atol=1e-2, rtol=1e-2, matched_ratio=0.99, note="10 rounds of fresh inputs; all zeros fail"
@@ -198,9 +185,7 @@ def _read_workloads(dialect: str, path: Path) -> list[Workload]:
                 workloads.append((*read_json(file, TraceWorkload, text, lines_above), file))
             elif text.strip():
                 line, document = read_json(file, TraceLine, text, lines_above)
-                workloads += (
-                    [(line.workload, document, file)] if line.definition == path.stem else []
-                )
+                workloads += [(line.workload, document, file)] if line.definition == path.stem else []
     return workloads
 
 
@@ -231,27 +216,18 @@ def load(dialect: str, path: Path, why: str) -> model.ForeignTask:
         missing_axes = sorted(variable_axes - set(workload.axes))
         if unknown_inputs or missing_axes:
             field = "axes" if missing_axes else "inputs"
-            expected = (
-                "a size of each variable axis" if missing_axes else "inputs of the definition"
-            )
+            expected = "a size of each variable axis" if missing_axes else "inputs of the definition"
             keys = (field,) if is_sol else ("workload", field)
             got = ", ".join(missing_axes or unknown_inputs)
             raise DefinitionError([complain(workload_document, keys, expected, got)])
         files.append(workload_file)
         data_files |= {root / origin.path for origin in workload.inputs.values() if origin.path}
-        cases.append(
-            model.Case(name=workload.uuid, use=("check", "time"), arguments=dict(workload.axes))
-        )
+        cases.append(model.Case(name=workload.uuid, use=("check", "time"), arguments=dict(workload.axes)))
     rule = RULE_BY_FORMAT[dialect]
     tolerances = {workload.tolerance for workload, *_ in workloads} if is_sol else set()
     if tolerances:  # A workload that states no tolerance has the default.
-        loosest = max(
-            tolerances,
-            key=lambda each: (each.max_atol, each.max_rtol, -each.required_matched_ratio),
-        )
-        count_text = (
-            f"{len(tolerances)} rules, judged by the loosest; " if len(tolerances) > 1 else ""
-        )
+        loosest = max(tolerances, key=lambda each: (each.max_atol, each.max_rtol, -each.required_matched_ratio))
+        count_text = f"{len(tolerances)} rules, judged by the loosest; " if len(tolerances) > 1 else ""
         rule = model.AcceptanceRule(
             atol=loosest.max_atol,
             rtol=loosest.max_rtol,
@@ -283,9 +259,7 @@ def load(dialect: str, path: Path, why: str) -> model.ForeignTask:
     )
 
 
-def _parse_reference(
-    dialect: str, definition: Definition, document: Document, file: Path
-) -> Module:
+def _parse_reference(dialect: str, definition: Definition, document: Document, file: Path) -> Module:
     """Check a definition and parse its reference. `document`: the definition's, for complaints. Raises
     DefinitionError for unknown types, inconsistent names, and a reference without a `run` of these inputs or
     without the generator that the definition names."""
@@ -294,19 +268,13 @@ def _parse_reference(
         for name, argument in arguments.items():
             if argument.dtype not in model.ELEMENT_TYPES:
                 keys = (field, name, "dtype")
-                complaints.append(
-                    complain(document, keys, "a known element type", repr(argument.dtype))
-                )
+                complaints.append(complain(document, keys, "a known element type", repr(argument.dtype)))
             for axis in argument.shape or ():
                 if axis not in definition.axes:
                     keys = (field, name, "shape")
-                    complaints.append(
-                        complain(document, keys, "axes of the definition", repr(axis))
-                    )
+                    complaints.append(complain(document, keys, "axes of the definition", repr(axis)))
     for name in definition.inputs.keys() & definition.outputs.keys():
-        expected = (
-            "a name that no input has"  # `key`: the complaint points to the name, not its value.
-        )
+        expected = "a name that no input has"  # `key`: the complaint points to the name, not its value.
         complaints.append(complain(document, ("outputs", name), expected, repr(name), key=True))
     for name, definition_axis in definition.axes.items():
         if dialect == TRACE and definition_axis.type == "expr":
@@ -327,9 +295,7 @@ def _parse_reference(
     names = [argument.arg for argument in run.args.args]
     if len(names) != len(definition.inputs) and not run.args.vararg:
         expected = f"run({', '.join(definition.inputs)})"
-        raise DefinitionError(
-            [complain(document, ("reference",), expected, f"run({', '.join(names)})")]
-        )
+        raise DefinitionError([complain(document, ("reference",), expected, f"run({', '.join(names)})")])
     if generator and module.find_function(generator) is None:
         field, expected = "custom_inputs_entrypoint", "a function of the reference"
         raise DefinitionError([complain(document, (field,), expected, repr(generator))])
@@ -343,9 +309,7 @@ def check_sources(solution: Solution, file: Path) -> None:
         if Path(path).is_absolute() or ".." in Path(path).parts:
             raise file_error(file, "paths of sources below the solution's own folder", repr(path))
     if solution.spec.entry_point.split("::")[0] not in paths:
-        raise file_error(
-            file, f"one of its sources ({', '.join(paths)})", solution.spec.entry_point
-        )
+        raise file_error(file, f"one of its sources ({', '.join(paths)})", solution.spec.entry_point)
 
 
 COMPILED_LANGUAGES = ("cpp", "cuda", "cuda_cpp")
@@ -407,9 +371,7 @@ LOOP_EXPORT int {entry}(const LoopTensor *inputs, LoopTensor *outputs, const dou
 }}
 """
 CUDA_HEADERS = "#include <ATen/cuda/CUDAContext.h>\n#include <c10/cuda/CUDAGuard.h>\n"
-STREAM = (
-    "c10::cuda::CUDAStreamGuard guard(c10::cuda::getStreamFromExternal((cudaStream_t)stream, 0));"
-)
+STREAM = "c10::cuda::CUDAStreamGuard guard(c10::cuda::getStreamFromExternal((cudaStream_t)stream, 0));"
 
 
 def build_recipe(solution: Solution, folder: str, *, is_cuda: bool) -> dict[str, Any]:
@@ -418,36 +380,19 @@ def build_recipe(solution: Solution, folder: str, *, is_cuda: bool) -> dict[str,
     spec = importlib.util.find_spec("torch")
     torch = Path((spec.submodule_search_locations or [""])[0]) if spec else Path()
     if not (torch / "include/torch/extension.h").is_file():
-        raise UsageError(
-            "a solution in C++ or CUDA needs the headers of torch, which are not installed here"
-        )
+        raise UsageError("a solution in C++ or CUDA needs the headers of torch, which are not installed here")
     include, python_include = torch / "include", sysconfig.get_paths()["include"]
     headers = (folder, include, include / "torch/csrc/api/include", python_include)
-    common_flags = [
-        "-std=c++20",
-        *(f"-I{path}" for path in headers),
-        "-DTORCH_EXTENSION_NAME=loop_answer_of",
-    ]
+    common_flags = ["-std=c++20", *(f"-I{path}" for path in headers), "-DTORCH_EXTENSION_NAME=loop_answer_of"]
     libraries = [f"-L{torch / 'lib'}", "-lc10", "-ltorch_cpu", "-ltorch", "-ltorch_python"]
     options = solution.spec.compile_options or {}
     own_link_flags = [str(option) for option in options.get("ld_flags", ())]
     if not is_cuda:
         flags = [*map(str, options.get("cflags", ()))]
-        link_flags = [
-            "-Wl,--no-as-needed",
-            *libraries,
-            f"-Wl,-rpath,{torch / 'lib'}",
-            *own_link_flags,
-        ]
+        link_flags = ["-Wl,--no-as-needed", *libraries, f"-Wl,-rpath,{torch / 'lib'}", *own_link_flags]
         return {"compiler": "g++", "flags": ["-O3", *common_flags, *flags, *link_flags]}
     flags = [*map(str, options.get("cuda_cflags", ("-O3", "--use_fast_math")))]
-    libraries += [
-        "-lc10_cuda",
-        "-ltorch_cuda",
-        "-Xlinker",
-        f"-rpath,{torch / 'lib'}",
-        *own_link_flags,
-    ]
+    libraries += ["-lc10_cuda", "-ltorch_cuda", "-Xlinker", f"-rpath,{torch / 'lib'}", *own_link_flags]
     link_flags = ["--expt-relaxed-constexpr", "-Xlinker", "--no-as-needed", *libraries]
     return {"compiler": "nvcc", "flags": [*flags, "-arch={arch}", *common_flags, *link_flags]}
 
@@ -471,7 +416,9 @@ OUTPUTS = json.loads("""{outputs}""")
 expected = foreign.pass_by_position(foreign.import_function(HERE / "reference.py", "run"), list(SPECS), OUTPUTS)
 '''
 RANDOM_INPUTS = "foreign.make_random_generator(SPECS, SIZES)"
-CUSTOM_INPUTS = 'foreign.adapt_axes_generator(foreign.import_function(HERE / "reference.py", "{name}"), list(SPECS))'
+CUSTOM_INPUTS = (
+    'foreign.adapt_axes_generator(foreign.import_function(HERE / "reference.py", "{name}"), list(SPECS))'
+)
 ANSWER_TEMPLATE = HEAD
 ANSWER_TEMPLATE += '''INPUTS = json.loads("""{inputs}""")
 OUTPUTS = json.loads("""{outputs}""")
@@ -481,15 +428,15 @@ answer = foreign.import_function(HERE / "{file}", "{function}")
 run = {run}
 '''
 RUN_PASSING = "foreign.return_outputs(answer, INPUTS, OUTPUTS, SIZES)"
-RUN_RETURNING = "foreign.pass_by_position(answer, list(INPUTS), {name: dtype for name, (_, dtype) in OUTPUTS.items()})"
+RUN_RETURNING = (
+    "foreign.pass_by_position(answer, list(INPUTS), {name: dtype for name, (_, dtype) in OUTPUTS.items()})"
+)
 
 
 def make_target(task: model.ForeignTask, answers: Mapping[str, Path]) -> model.TargetDraft:
     """Make a target of the task and answers (name to file), or of its reference without any. Raises LoopError."""
     definition, _ = read_json(task.files[0], Definition)
-    sizes: dict[
-        str, int | str
-    ] = {}  # Axes that workloads do not set: constants and formulas, in order.
+    sizes: dict[str, int | str] = {}  # Axes that workloads do not set: constants and formulas, in order.
     for name, axis in definition.axes.items():
         if axis.type != "var":
             sizes[name] = (axis.expression if axis.type == "expr" else axis.value) or 0
@@ -497,34 +444,25 @@ def make_target(task: model.ForeignTask, answers: Mapping[str, Path]) -> model.T
     generator = definition.custom_inputs_entrypoint
     values = {
         "what": "the task",
-        "specs": _json_literal(
-            {name: (each.shape, each.dtype) for name, each in definition.inputs.items()}
-        ),
+        "specs": _json_literal({name: (each.shape, each.dtype) for name, each in definition.inputs.items()}),
         "sizes": _json_literal(sizes),
         "outputs": _json_literal({name: each.dtype for name, each in definition.outputs.items()}),
         "generator": CUSTOM_INPUTS.format(name=generator) if generator else RANDOM_INPUTS,
     }
-    texts = {
-        "reference.py": definition.reference + "\n",
-        "entry.py": ENTRY_TEMPLATE.format(**values),
-    }
+    texts = {"reference.py": definition.reference + "\n", "entry.py": ENTRY_TEMPLATE.format(**values)}
     variants: dict[str, Any] = {}
     for name, path in answers.items():
         variants[name], answer_texts = _answer_variant(task, definition, name, path, entries, sizes)
         texts |= answer_texts
     if not variants:
         title = "the task's own reference"
-        variants[model.REFERENCE_VARIANT] = model.variant_fields(
-            task, "entry.py", "expected", title, "example"
-        )
+        variants[model.REFERENCE_VARIANT] = model.variant_fields(task, "entry.py", "expected", title, "example")
     scalars = {}
     for name, argument in definition.inputs.items():
         if argument.shape is None:
             scalars[name] = {"kind": "flag" if argument.dtype == "bool" else "number"}
     axes = [name for name, axis in definition.axes.items() if axis.type != "expr"]
-    types = [
-        argument.dtype for argument in (*definition.outputs.values(), *definition.inputs.values())
-    ]
+    types = [argument.dtype for argument in (*definition.outputs.values(), *definition.inputs.values())]
     # The type whose tolerance counts.
     dtype = next((dtype for dtype in types if dtype in FLOATS), "float32")
     fields = {
@@ -541,9 +479,7 @@ def make_target(task: model.ForeignTask, answers: Mapping[str, Path]) -> model.T
     return model.TargetDraft(fields, {}, texts)
 
 
-Entries = Sequence[
-    Mapping[str, Any]
-]  # Workloads of target.yaml: each maps axes and scalars to values.
+Entries = Sequence[Mapping[str, Any]]  # Workloads of target.yaml: each maps axes and scalars to values.
 
 
 def _json_literal(value: Any) -> str:
@@ -560,11 +496,7 @@ def _workload_entries(task: model.ForeignTask, definition: Definition) -> list[d
     for workload, *_ in _read_workloads(task.format, task.path):
         if not any(source.type == "safetensors" for source in workload.inputs.values()):
             sizes = {name: workload.axes[name] for name in variable_axes}
-            scalars = {
-                name: source.value
-                for name, source in workload.inputs.items()
-                if source.type == "scalar"
-            }
+            scalars = {name: source.value for name, source in workload.inputs.items() if source.type == "scalar"}
             entry = {**constants, **sizes, **scalars}
             for name in entry:
                 if not model.WORKLOAD_NAME.fullmatch(name):
@@ -592,9 +524,7 @@ def _answer_variant(
     runnable = (*PYTHON_LANGUAGES, *COMPILED_LANGUAGES)
     if not solution.languages <= set(runnable):
         written = ", ".join(sorted(solution.languages))
-        raise UsageError(
-            f"{path}: written in {written}; loop runs solutions in {', '.join(runnable)}"
-        )
+        raise UsageError(f"{path}: written in {written}; loop runs solutions in {', '.join(runnable)}")
     check_sources(solution, path)
     folder = f"{model.ANSWERS}/{name}"
     texts = {f"{folder}/{source.path}": source.content for source in solution.sources}
@@ -629,35 +559,25 @@ def _compiled_variant(
     """For a C++ or CUDA solution: the variant's fields, and name and text of its translation unit. Scalars
     are compiled into the unit, so all workloads (`entries`) have to agree on them."""
     if solution.spec.binding != "torch" and not solution.spec.languages:
-        raise UsageError(
-            f"{path}: bound by {solution.spec.binding or 'tvm-ffi'}; loop builds the binding `torch`"
-        )
+        raise UsageError(f"{path}: bound by {solution.spec.binding or 'tvm-ffi'}; loop builds the binding `torch`")
     scalars = [name for name, argument in definition.inputs.items() if argument.shape is None]
     if any(entry[name] != entries[0][name] for entry in entries for name in scalars):
-        raise UsageError(
-            f"{path}: compiled answers are given tensors; {', '.join(scalars)} differs by workload"
-        )
+        raise UsageError(f"{path}: compiled answers are given tensors; {', '.join(scalars)} differs by workload")
     tensors = [name for name in definition.inputs if name not in scalars]
     lines = [f"    auto in_{name} = loop_made::of(inputs[{n}]);" for n, name in enumerate(tensors)]
     arguments = []
     for name in definition.inputs:
         value = entries[0].get(name)
-        literal = (
-            str(value).lower() if isinstance(value, bool) else repr(value)
-        )  # As C++ writes it.
+        literal = str(value).lower() if isinstance(value, bool) else repr(value)  # As C++ writes it.
         arguments.append(literal if name in scalars else f"in_{name}")
     file, _, function = solution.spec.entry_point.partition("::")
     call = f"loop_made::keep(outputs, {function}({', '.join(arguments)}))"
     if solution.spec.destination_passing_style:
         output_names = [f"out_{name}" for name in definition.outputs]
-        lines += [
-            f"    auto {name} = loop_made::of(outputs[{n}]);" for n, name in enumerate(output_names)
-        ]
+        lines += [f"    auto {name} = loop_made::of(outputs[{n}]);" for n, name in enumerate(output_names)]
         call = f"{function}({', '.join([*arguments, *output_names])})"
     paths = [source.path for source in solution.sources]
-    is_cuda = bool({"cuda", "cuda_cpp"} & solution.languages) or any(
-        each.endswith(".cu") for each in paths
-    )
+    is_cuda = bool({"cuda", "cuda_cpp"} & solution.languages) or any(each.endswith(".cu") for each in paths)
     text = UNIT_TEMPLATE.format(
         name=solution.name.replace("\n", " "),
         source=file,

@@ -13,12 +13,7 @@ from loop.formats.model import Module, file_error
 NAME = "gpumode"
 MANIFEST = "task.yml"
 SUBMISSION, ANSWER, EVALUATOR = "@SUBMISSION@", "submission.py", "eval.py"
-GENERATE, CHECK, REFERENCE, KERNEL = (
-    "generate_input",
-    "check_implementation",
-    "ref_kernel",
-    "custom_kernel",
-)
+GENERATE, CHECK, REFERENCE, KERNEL = ("generate_input", "check_implementation", "ref_kernel", "custom_kernel")
 DEFAULT_TOLERANCE = {"rtol": 1e-5, "atol": 1e-8}
 """Default tolerances of GPU MODE's `make_match_reference` and `verbose_allclose`."""
 SCORE_TEXTS = {
@@ -87,33 +82,22 @@ def load(path: Path, why: str) -> model.ForeignTask:
     """Read one task; `why`: how it was recognised. Raises DefinitionError with the line."""
     folder = path.parent if path.name == MANIFEST else path
     manifest, document, files = read_manifest(folder)
-    modules = {
-        name: model.read_module(file) for name, file in files.items() if file.suffix == ".py"
-    }
+    modules = {name: model.read_module(file) for name, file in files.items() if file.suffix == ".py"}
     reference, evaluator = modules.get("reference.py"), modules.get(manifest.config.main or "")
     nodes = ast.walk(evaluator.tree) if evaluator else ()
     # Names that the judging program reads, imports, defines or takes as arguments.
-    names = {
-        str(getattr(node, field, "")) for node in nodes for field in ("id", "attr", "arg", "name")
-    }
+    names = {str(getattr(node, field, "")) for node in nodes for field in ("id", "attr", "arg", "name")}
     has_own_contract = evaluator is not None and GENERATE not in names  # It makes its own inputs.
     is_python = manifest.lang == "py"
     if is_python:
         _check_reference(reference, manifest, document, has_own_contract=has_own_contract)
-    own_code = [
-        module for name, module in modules.items() if module is not evaluator and name != ANSWER
-    ]
+    own_code = [module for name, module in modules.items() if module is not evaluator and name != ANSWER]
     packages = dict.fromkeys(package for module in own_code for package in module.imported_packages)
     own_modules = {Path(name).stem for name in modules}
     sizes = [case.get("world_size") for case in (*manifest.tests, *manifest.benchmarks)]
-    gpus = (
-        max((size for size in sizes if isinstance(size, int)), default=2)
-        if manifest.multi_gpu
-        else 1
-    )
+    gpus = max((size for size in sizes if isinstance(size, int)), default=2) if manifest.multi_gpu else 1
     cases = [
-        model.Case(name=f"tests.{n}", use=("check",), arguments=case)
-        for n, case in enumerate(manifest.tests)
+        model.Case(name=f"tests.{n}", use=("check",), arguments=case) for n, case in enumerate(manifest.tests)
     ]
     for n, case in enumerate(manifest.benchmarks):
         cases.append(model.Case(name=f"benchmarks.{n}", use=("check", "time"), arguments=case))
@@ -178,20 +162,14 @@ def _acceptance_rule(reference: Module | None) -> model.AcceptanceRule:
     `check_implementation = make_match_reference(...)`, or by the only comparison in a function of that name."""
     stating_calls, fields = list[ast.Call](), {"note": "NaN and infinity have to match"}
     for node in reference.tree.body if reference else ():
-        names = (
-            [ast.unparse(target) for target in node.targets] if isinstance(node, ast.Assign) else []
-        )
+        names = [ast.unparse(target) for target in node.targets] if isinstance(node, ast.Assign) else []
         if CHECK in names and isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
             stating_calls.append(node.value)
     if not stating_calls:
         fields = {"checker": f"reference.{CHECK}"}
         checker = reference.find_function(CHECK) if reference else None
-        calls = (
-            [node for node in ast.walk(checker) if isinstance(node, ast.Call)] if checker else []
-        )
-        comparisons = [
-            call for call in calls if ast.unparse(call.func).endswith(("allclose", "assert_close"))
-        ]
+        calls = [node for node in ast.walk(checker) if isinstance(node, ast.Call)] if checker else []
+        comparisons = [call for call in calls if ast.unparse(call.func).endswith(("allclose", "assert_close"))]
         stating_calls = comparisons if len(comparisons) == 1 else []
     tolerance: dict[str, float | None] = {}  # None for a value that is no literal number.
     for call in stating_calls[:1]:
@@ -205,9 +183,7 @@ def _acceptance_rule(reference: Module | None) -> model.AcceptanceRule:
 
 TOLERANCES = {"float64": 1e-6, "float32": 1e-3, "float16": 1e-2, "bfloat16": 1e-2}
 """Element type to tolerance, if the task has its own checker instead of a tolerance."""
-LEAST_SEEDS = (
-    10_000  # Smallest range of seeds, so that an answer cannot know a fresh one in advance.
-)
+LEAST_SEEDS = 10_000  # Smallest range of seeds, so that an answer cannot know a fresh one in advance.
 TESTS = "tests"  # Name of the workload set that is only checked; its cases are mostly small.
 PARAMETER_KINDS: tuple[tuple[type | tuple[type, ...], str], ...] = (
     (bool, "flag"), (int, "size"), (float, "number"), ((str, list, tuple), "text"),
@@ -238,9 +214,7 @@ def make_target(task: model.ForeignTask, answers: Mapping[str, Path]) -> model.T
     """Make a target of the task and answers (name to file). Raises LoopError for an unfit task or answer."""
     reference = model.read_module(next(path for path in task.files if path.name == "reference.py"))
     if reference.find_function(REFERENCE) is None:
-        raise UsageError(
-            f"{reference.path}: no {REFERENCE}: only its own evaluator can judge this task"
-        )
+        raise UsageError(f"{reference.path}: no {REFERENCE}: only its own evaluator can judge this task")
     kinds: dict[str, str] = {}  # Parameter to its kind.
     workloads_by_set: dict[str, list[dict[str, Any]]] = {"benchmarks": [], TESTS: []}
     for case in task.cases:  # As a workload without a seed, which `loop` chooses.
@@ -250,13 +224,9 @@ def make_target(task: model.ForeignTask, answers: Mapping[str, Path]) -> model.T
             kinds[name] = kind if kinds.get(name, kind) == kind else "number"  # Cases disagree.
             if isinstance(value, list | tuple) or not model.WORKLOAD_NAME.fullmatch(name):
                 problem = f"{task.path}: case {case.name}: {name} is no number, word or flag"
-                raise UsageError(
-                    f"{problem}: loop cannot name such a case", "its own evaluator can judge it"
-                )
+                raise UsageError(f"{problem}: loop cannot name such a case", "its own evaluator can judge it")
         workloads_by_set["benchmarks" if "time" in case.use else TESTS].append(sizes)
-    own_variant = model.variant_fields(
-        task, "entry.py", "expected", "the task's own reference", "example"
-    )
+    own_variant = model.variant_fields(task, "entry.py", "expected", "the task's own reference", "example")
     checker = {"python": "entry.py:check", "given": ["inputs", "outputs"]}
     fields = {
         "function": "kernel",
@@ -268,10 +238,7 @@ def make_target(task: model.ForeignTask, answers: Mapping[str, Path]) -> model.T
         "reference": {"python": "entry.py:expected"},
         "baseline": {"python": "entry.py:expected"},
         **({"checker": checker} if task.judging.checker else {}),
-        "tolerance": {
-            name: model.tolerance_fields(task.judging, default)
-            for name, default in TOLERANCES.items()
-        },
+        "tolerance": {name: model.tolerance_fields(task.judging, default) for name, default in TOLERANCES.items()},
         "dtypes": {"cpu": "float32", "cuda": "float32"},
         "workloads": {name: entry for name, entry in workloads_by_set.items() if entry},
         "variants": model.answer_variants(task, answers, KERNEL, "{}_answer.py")
@@ -284,9 +251,7 @@ def make_target(task: model.ForeignTask, answers: Mapping[str, Path]) -> model.T
     links = {path.name: path for path in task.files if path.suffix == ".py" and path.name != ANSWER}
     for name, path in answers.items():
         links[f"{model.ANSWERS}/{name}.py"] = path
-        texts[f"{name}_answer.py"] = ANSWER_TEMPLATE.format(
-            name=name, file=f"{model.ANSWERS}/{name}.py"
-        )
+        texts[f"{name}_answer.py"] = ANSWER_TEMPLATE.format(name=name, file=f"{model.ANSWERS}/{name}.py")
     return model.TargetDraft(fields, links, texts)
 
 
@@ -295,25 +260,12 @@ def _find_buffers(reference: Module) -> tuple[int, ...]:
     with `.contiguous()` behind: buffers that an answer fills."""
     generate = reference.find_function(GENERATE)
     ending = generate.body[-1] if generate else None
-    if (
-        generate is None
-        or not isinstance(ending, ast.Return)
-        or not isinstance(ending.value, ast.Tuple)
-    ):
+    if generate is None or not isinstance(ending, ast.Return) or not isinstance(ending.value, ast.Tuple):
         return ()
-    names = [
-        node.id
-        for line in generate.body[:-1]
-        for node in ast.walk(line)
-        if isinstance(node, ast.Name)
-    ]
+    names = [node.id for line in generate.body[:-1] for node in ast.walk(line) if isinstance(node, ast.Name)]
     empty_tensors = set()
     for node in generate.body:
-        if (
-            isinstance(node, ast.Assign)
-            and len(node.targets) == 1
-            and isinstance(node.targets[0], ast.Name)
-        ):
+        if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
             call, name = node.value, node.targets[0].id
             while isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute):
                 # Named once: nothing else fills it.
@@ -322,7 +274,5 @@ def _find_buffers(reference: Module) -> tuple[int, ...]:
                 if call.func.attr != "contiguous":
                     break
                 call = call.func.value
-    returned = [
-        element.id if isinstance(element, ast.Name) else "" for element in ending.value.elts
-    ]
+    returned = [element.id if isinstance(element, ast.Name) else "" for element in ending.value.elts]
     return tuple(place for place, name in enumerate(returned) if name in empty_tensors)

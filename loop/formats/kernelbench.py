@@ -33,14 +33,8 @@ def claims(path: Path) -> str | None:
     error, which `load` names. None if it does not."""
     if path.suffix != ".py" or not path.is_file():
         return None
-    text = (
-        path.read_bytes().decode(errors="replace")
-        if path.stat().st_size <= model.MOST_BYTES
-        else ""
-    )
-    names = [
-        n for n in REQUIRED_NAMES if re.search(rf"^((def|class) {n}\b|{n} *=)", text, re.MULTILINE)
-    ]
+    text = path.read_bytes().decode(errors="replace") if path.stat().st_size <= model.MOST_BYTES else ""
+    names = [n for n in REQUIRED_NAMES if re.search(rf"^((def|class) {n}\b|{n} *=)", text, re.MULTILINE)]
     return f"it defines {', '.join(names)}" if len(names) > 1 else None
 
 
@@ -50,15 +44,9 @@ def load(path: Path, why: str) -> model.ForeignTask:
     module = model.read_module(path)
     _check_module(module)
     nodes, hints = list(ast.walk(module.tree)), list[str]()
-    forwards = [
-        node for node in nodes if isinstance(node, ast.FunctionDef) and node.name == "forward"
-    ]
-    calls = [
-        node for forward in forwards for node in ast.walk(forward) if isinstance(node, ast.Call)
-    ]
-    lines = sorted(
-        {call.lineno for call in calls if RANDOM_FUNCTION.fullmatch(ast.unparse(call.func))}
-    )
+    forwards = [node for node in nodes if isinstance(node, ast.FunctionDef) and node.name == "forward"]
+    calls = [node for forward in forwards for node in ast.walk(forward) if isinstance(node, ast.Call)]
+    lines = sorted({call.lineno for call in calls if RANDOM_FUNCTION.fullmatch(ast.unparse(call.func))})
     if lines:
         problem = f"forward draws random values on lines {', '.join(map(str, lines))}"
         hints.append(f"{problem}: two calls on the same inputs differ")
@@ -102,8 +90,7 @@ def make_target(task: model.ForeignTask, answers: Mapping[str, Path]) -> model.T
         "tolerance": {"float32": model.tolerance_fields(task.judging, 1e-4)},
         "dtypes": {"cpu": "float32", "cuda": "float32"},
         "workloads": {"task": [{}]},
-        "variants": model.answer_variants(task, answers, ENTRY)
-        or {model.REFERENCE_VARIANT: reference_variant},
+        "variants": model.answer_variants(task, answers, ENTRY) or {model.REFERENCE_VARIANT: reference_variant},
     }
     links = {f"{model.ANSWERS}/{name}.py": path for name, path in answers.items()}
     return model.TargetDraft(fields, {TASK: task.path, **links})
@@ -125,8 +112,6 @@ def _check_module(module: Module) -> None:
         if isinstance(node, ast.ClassDef) and node.name == "Model":
             methods = [part.name for part in node.body if isinstance(part, ast.FunctionDef)]
             if not node.bases:
-                raise file_error(
-                    module.path, "a Model derived from nn.Module", "one without a base", node.lineno
-                )
+                raise file_error(module.path, "a Model derived from nn.Module", "one without a base", node.lineno)
             if "forward" not in methods:
                 raise file_error(module.path, "a Model with `forward`", "none", node.lineno)

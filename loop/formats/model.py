@@ -21,9 +21,7 @@ from loop.model.dtypes import ITEM_SIZES
 
 T = TypeVar("T", bound=Model)
 MOST_BYTES = 4 << 20
-ELEMENT_TYPES = frozenset(
-    (*ITEM_SIZES, "float4_e2m1", "float4_e2m1fn_x2")
-)  # Element types that tasks may name.
+ELEMENT_TYPES = frozenset((*ITEM_SIZES, "float4_e2m1", "float4_e2m1fn_x2"))  # Element types that tasks may name.
 REFERENCE_VARIANT = "theirs"
 """Name of the variant that stands for a task's own reference, if there are no answers."""
 Obstacle = Literal["cuda", "several GPUs", "dependency", "file", "download", "contract"]
@@ -38,11 +36,7 @@ class Module:
 
     def find_function(self, name: str) -> ast.FunctionDef | None:
         """The last top-level function of a name; None without one."""
-        functions = [
-            node
-            for node in self.tree.body
-            if isinstance(node, ast.FunctionDef) and node.name == name
-        ]
+        functions = [node for node in self.tree.body if isinstance(node, ast.FunctionDef) and node.name == name]
         return functions[-1] if functions else None
 
     def defines(self, name: str) -> bool:
@@ -116,11 +110,7 @@ def uses_cuda(modules: Sequence[Module]) -> bool:
     for node in (node for module in modules for node in ast.walk(module.tree)):
         if isinstance(node, ast.Constant) and str(node.value).partition(":")[0] == "cuda":
             return True
-        if (
-            isinstance(node, ast.Call)
-            and isinstance(node.func, ast.Attribute)
-            and node.func.attr == "cuda"
-        ):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "cuda":
             return True
     return False
 
@@ -145,18 +135,14 @@ class JsonDocument(Document):
         return self.located.position(place, key=key)
 
 
-def read_json(
-    path: Path, model: type[T], text: str | None = None, lines_above: int = 0
-) -> tuple[T, Document]:
+def read_json(path: Path, model: type[T], text: str | None = None, lines_above: int = 0) -> tuple[T, Document]:
     """Read a JSON file as a model, or its part `text`, which starts after `lines_above` lines.
     Raises DefinitionError with line and column of every mistake."""
     text = read_text(path) if text is None else text
     try:
         data = json.loads(text)
     except json.JSONDecodeError as error:
-        raise file_error(
-            path, "JSON", error.msg, error.lineno + lines_above, error.colno
-        ) from error
+        raise file_error(path, "JSON", error.msg, error.lineno + lines_above, error.colno) from error
     except RecursionError as error:
         raise file_error(path, "JSON", "a structure that is too deep", lines_above + 1) from error
     document = JsonDocument(short_path(path), data, text=text, lines_above=lines_above)
@@ -283,21 +269,9 @@ def find_hindrances(task: ForeignTask, gpus: int) -> list[Hindrance]:
     """Why `loop` cannot judge a task on `gpus` usable GPUs; empty if it can."""
     gpus_text = f"{gpus} here" if gpus else "none here"
     reasons: list[tuple[bool, Obstacle, str]] = [
-        (
-            task.own_contract,
-            "contract",
-            "inputs and checks that loop knows: its judging program has its own",
-        ),
-        (
-            task.devices == ("cuda",) and not gpus,
-            "cuda",
-            "its code asks for a CUDA device; there is none here",
-        ),
-        (
-            task.gpus > 1,
-            "several GPUs",
-            f"{task.gpus} GPUs, {gpus_text}; loop runs tasks of one GPU",
-        ),
+        (task.own_contract, "contract", "inputs and checks that loop knows: its judging program has its own"),
+        (task.devices == ("cuda",) and not gpus, "cuda", "its code asks for a CUDA device; there is none here"),
+        (task.gpus > 1, "several GPUs", f"{task.gpus} GPUs, {gpus_text}; loop runs tasks of one GPU"),
     ]
     for name in task.imports:
         package = f"the Python package {name}, which is not installed"
@@ -310,14 +284,7 @@ def find_hindrances(task: ForeignTask, gpus: int) -> list[Hindrance]:
 
 
 WORKLOAD_NAME = re.compile(r"[A-Za-z]\w{0,63}")
-GPU_PACKAGES = (
-    "triton",
-    "cupy",
-    "cutlass",
-    "tilelang",
-    "cuda",
-    "pycuda",
-)  # Packages that run only on a GPU.
+GPU_PACKAGES = ("triton", "cupy", "cutlass", "tilelang", "cuda", "pycuda")  # Packages that run only on a GPU.
 ANSWERS = "answers"  # Folder of a target that holds links to answers.
 
 
@@ -340,17 +307,13 @@ def answer_variants(
     for name, path in answers.items():
         module = read_module(path)
         if not module.defines(function):
-            raise file_error(
-                path, f"`{function}`", "a file without it", hint=f"an answer needs {task.entry}"
-            )
+            raise file_error(path, f"`{function}`", "a file without it", hint=f"an answer needs {task.entry}")
         fields = variant_fields(task, pattern.format(name), function, f"the answer {path.name}")
         variants[name] = fields | device_fields(path, [module], [file.stem for file in task.files])
     return variants
 
 
-def device_fields(
-    path: Path, modules: Iterable[Module], own_modules: Collection[str]
-) -> dict[str, Any]:
+def device_fields(path: Path, modules: Iterable[Module], own_modules: Collection[str]) -> dict[str, Any]:
     """`{"device": "cuda"}` if an answer's imports need a GPU, else {}. `own_modules`: modules of
     the task. Raises UsageError for a package that is not installed."""
     # Only imports at the top: without others a module can be loaded.
@@ -359,9 +322,7 @@ def device_fields(
     missing_packages = [name for name in packages if not is_installed(name)]
     if missing_packages:
         problem = f"{path}: not judged here: it imports {', '.join(missing_packages)}, which is not installed"
-        raise UsageError(
-            problem, hint="an answer is one file; install what it needs beside loop's torch"
-        )
+        raise UsageError(problem, hint="an answer is one file; install what it needs beside loop's torch")
     return {"device": "cuda"} if set(GPU_PACKAGES) & set(packages) else {}
 
 

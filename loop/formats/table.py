@@ -41,9 +41,7 @@ FORMATS = {
         kernelbench.make_target,
         "a Python file with Model, get_inputs and get_init_inputs",
     ),
-    gpumode.NAME: Format(
-        "GPU MODE", gpumode.claims, gpumode.load, gpumode.make_target, "a folder with task.yml"
-    ),
+    gpumode.NAME: Format("GPU MODE", gpumode.claims, gpumode.load, gpumode.make_target, "a folder with task.yml"),
     flashinfer.TRACE: Format(
         "FlashInfer Trace",
         partial(flashinfer.claims, flashinfer.TRACE),
@@ -70,19 +68,14 @@ def load_task(path: Path, format_name: str | None = None) -> ForeignTask:
     claims = claiming_formats(path, format_name)
     if not claims and ((path / MANIFEST).is_file() or path.name == MANIFEST):
         hint = "`loop kernels verify` says what its inputs cannot show, `loop kernels prove-gate` tries mistakes"
-        raise UsageError(
-            f"{path}: a target of loop's own, and no task of another format", hint=hint
-        )
+        raise UsageError(f"{path}: a target of loop's own, and no task of another format", hint=hint)
     if not claims:
         formats = [entry for name, entry in FORMATS.items() if format_name in (None, name)]
         descriptions = "; ".join(f"{entry.title}: {entry.looks_for}" for entry in formats)
         raise UsageError(f"{path}: no task of a known format", hint=f"looked for {descriptions}")
     if len(claims) > 1:
         titles = " and ".join(f"{FORMATS[name].title} ({why})" for name, why in claims.items())
-        raise UsageError(
-            f"{path}: {titles}: two formats at once",
-            hint=f"name one: --format {next(iter(claims))}",
-        )
+        raise UsageError(f"{path}: {titles}: two formats at once", hint=f"name one: --format {next(iter(claims))}")
     ((name, why),) = claims.items()
     return FORMATS[name].load(path, why)
 
@@ -110,22 +103,16 @@ def write_as_target(
     names: list[str] = []  # A unique name for each answer, from its file name.
     for file in files:
         if not file.is_file():
-            raise UsageError(
-                f"{file}: no such file", hint="an answer to a task of another format is a file"
-            )
+            raise UsageError(f"{file}: no such file", hint="an answer to a task of another format is a file")
         name = re.sub(r"[^a-z0-9_]+", "_", file.stem.lower()).strip("_")[:48]
         name = name if name[:1].isalpha() and name != BASELINE else f"answer_{name}"
         names.append(name if name not in names else f"{name}_{len(names)}")
-    folder = (
-        tasks_folder() / content_hash("\0".join(map(str, (task.path, format_name, *files))))[:16]
-    )
+    folder = tasks_folder() / content_hash("\0".join(map(str, (task.path, format_name, *files))))[:16]
     obstacles = find_hindrances(task, len(detect_gpus().usable))
     # A missing GPU alone does not count: answers may run on the processor.
     reasons = "; ".join(obstacle.what for obstacle in obstacles if obstacle.kind != "cuda")
     if reasons:
-        raise UsageError(
-            f"{task.path}: not run here: it needs {reasons}", f"loop targets inspect {task.path}"
-        )
+        raise UsageError(f"{task.path}: not run here: it needs {reasons}", f"loop targets inspect {task.path}")
     target = FORMATS[task.format].make_target(task, dict(zip(names, files, strict=True)))
     paths = dict(zip(names, map(str, files), strict=True))
     task_origin = origin.TaskOrigin(task=str(task.path), format=format_name, answers=paths)
@@ -139,15 +126,9 @@ def write_as_target(
             new.replace(link)
     name = re.sub(r"[^a-z0-9_-]+", "-", f"{task.format}-{task.name}".lower())[:64]
     content = hash_files(task.files, Path("/"))
-    header = (
-        f"{origin.MADE_MARK} {task.path} ({task.format}), whose files have the content {content}.\n"
-    )
+    header = f"{origin.MADE_MARK} {task.path} ({task.format}), whose files have the content {content}.\n"
     manifest = to_json({"format": 2, "name": name, **target.fields})  # JSON is valid YAML.
-    texts = {
-        origin.ORIGIN_FILE: to_json(task_origin),
-        **target.texts,
-        MANIFEST: f"{header}{manifest}\n",
-    }
+    texts = {origin.ORIGIN_FILE: to_json(task_origin), **target.texts, MANIFEST: f"{header}{manifest}\n"}
     for name, text in texts.items():  # An unchanged file keeps its time.
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -168,30 +149,18 @@ def inspect_task(path: Path, format_name: str | None, screen: Screen, *, as_json
     if as_json:
         screen.data(to_json(Inspected(**dict(task), runs=runnable, hindrances=tuple(obstacles))))
         return ExitCode.OK
-    rule, timing, timed_count = (
-        task.judging,
-        task.timing,
-        sum("time" in case.use for case in task.cases),
-    )
+    rule, timing, timed_count = (task.judging, task.timing, sum("time" in case.use for case in task.cases))
     rule_parts = [f"its own checker says so: {rule.checker}"] if rule.checker else []
     if rule.atol is not None and rule.rtol is not None:
-        rule_parts.append(
-            f"error <= {rule.atol:g} {'or' if rule.either else '+'} {rule.rtol:g} x |expected|"
-        )
-    rule_parts += (
-        [f"for {100 * rule.matched_ratio:g} % of elements"] if rule.matched_ratio < 1 else []
-    )
+        rule_parts.append(f"error <= {rule.atol:g} {'or' if rule.either else '+'} {rule.rtol:g} x |expected|")
+    rule_parts += [f"for {100 * rule.matched_ratio:g} % of elements"] if rule.matched_ratio < 1 else []
     rule_parts += [f"no error above {rule.cap:g}"] if rule.cap is not None else []
     rule_parts += [rule.note] if rule.note else []
     cases = []
     for case in task.cases[:MOST_CASES]:
         arguments = " ".join(f"{name}={value}" for name, value in case.arguments.items())
-        cases.append(
-            ("", f"{case.name}: {arguments or 'inputs are known only when its generator runs'}")
-        )
-    cleared = (
-        f"cache cleared: {YES_NO[timing.cold_cache]}; fresh inputs: {YES_NO[timing.fresh_inputs]}"
-    )
+        cases.append(("", f"{case.name}: {arguments or 'inputs are known only when its generator runs'}"))
+    cleared = f"cache cleared: {YES_NO[timing.cold_cache]}; fresh inputs: {YES_NO[timing.fresh_inputs]}"
     rows = [
         ("format", f"{FORMATS[task.format].title}: {task.why}"),
         ("task", f"{task.name} ({task.path})"),

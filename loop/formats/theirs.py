@@ -30,9 +30,7 @@ from loop.model.output import MeasureOutput, VerifyOutput, outputs_of
 from loop.model.record import Finished
 
 LIMIT_S = 600.0
-EVALUATOR_HINT = (
-    "name one: --evaluator DIR; LOOP_EVALUATOR_PYTHON is an interpreter that has what it needs"
-)
+EVALUATOR_HINT = "name one: --evaluator DIR; LOOP_EVALUATOR_PYTHON is an interpreter that has what it needs"
 KEPT_LINES = 20  # Last lines of an evaluator's output that are kept if it gave no result.
 Status = Literal["right", "wrong", "failed", "tampered", "not available"]
 
@@ -76,9 +74,7 @@ def spread_evenly(items: Sequence[Each], most: int) -> list[Each]:
     return [items[place * len(items) // count] for place in range(count)]
 
 
-Step = tuple[
-    tuple[str, ...], Path
-]  # One run of an evaluator: its command, and the file for its result.
+Step = tuple[tuple[str, ...], Path]  # One run of an evaluator: its command, and the file for its result.
 StepResults = list[tuple[Path, Completed, str]]
 """Of each step that ran: its result file, its ended process and the file's text; the last may have failed."""
 
@@ -130,9 +126,7 @@ def _read_kernelbench(results: StepResults) -> Verdict:
     _, _, result = results[-1]
     report = json.loads(result)
     if not isinstance(report, dict):
-        return Verdict(
-            status="failed", why="its evaluator gave no result: it asks to try again", result=report
-        )
+        return Verdict(status="failed", why="its evaluator gave no result: it asks to try again", result=report)
     if not report.get("compiled") or not report.get("correctness"):
         problem = "wrong answer" if report.get("compiled") else "does not compile"
         return Verdict(status="wrong", why=problem, result=report)
@@ -159,16 +153,9 @@ def _prepare_gpumode(request: ForeignAnswer, folder: Path) -> list[Step]:
         if cases:
             result, text = folder / f"{mode}.result", ""
             for case in cases:
-                text += (
-                    "; ".join(f"{name}: {value}" for name, value in case.arguments.items()) + "\n"
-                )
+                text += "; ".join(f"{name}: {value}" for name, value in case.arguments.items()) + "\n"
             (folder / f"{mode}.txt").write_text(text)
-            arguments = (
-                request.python,
-                manifest.config.main or gpumode.EVALUATOR,
-                mode,
-                f"{mode}.txt",
-            )
+            arguments = (request.python, manifest.config.main or gpumode.EVALUATOR, mode, f"{mode}.txt")
             command = ("/bin/sh", "-c", RESULT_TO_FILE, "sh", str(result), *arguments)
             steps.append((command, result))
     return steps
@@ -209,14 +196,7 @@ def _prepare_sol(request: ForeignAnswer, folder: Path) -> list[Step]:
     """The step that runs SOL-ExecBench's command line on the answer; it writes traces in `folder`."""
     result = folder / "traces.jsonl"
     launcher = (request.python, "-c", "from sol_execbench.cli import cli; cli()")
-    command = (
-        *launcher,
-        str(request.task.path),
-        "--solution",
-        str(request.answer),
-        "-o",
-        str(result),
-    )
+    command = (*launcher, str(request.task.path), "--solution", str(request.answer), "-o", str(result))
     return [(command, result)]
 
 
@@ -310,16 +290,9 @@ def wrong_answer(task: ForeignTask, mistake: Mapping[str, Any]) -> tuple[str, st
     if task.format == gpumode.NAME:
         return ".py", head + GPUMODE
     definition, _ = read_json(task.files[0], Definition)
-    spec: dict[str, Any] = {
-        "entry_point": "main.py::erring_run",
-        "destination_passing_style": False,
-    }
+    spec: dict[str, Any] = {"entry_point": "main.py::erring_run", "destination_passing_style": False}
     is_sol = task.format == flashinfer.SOL
-    spec |= (
-        {"languages": ["pytorch"], "target_hardware": ["LOCAL"]}
-        if is_sol
-        else {"language": "python"}
-    )
+    spec |= {"languages": ["pytorch"], "target_hardware": ["LOCAL"]} if is_sol else {"language": "python"}
     content = head + SOLUTION.format(reference=definition.reference)
     solution = {
         "name": "control",
@@ -350,9 +323,7 @@ def run_evaluator(request: ForeignAnswer) -> Generator[Tick, None, Verdict]:
     if evaluator.needs_cuda(request.task) and not request.has_gpu:
         return Verdict(status="not available", why=NO_GPU)
     if evaluator.package and checkout is None:
-        return Verdict(
-            status="not available", why=f"no checkout of its evaluator; {EVALUATOR_HINT}"
-        )
+        return Verdict(status="not available", why=f"no checkout of its evaluator; {EVALUATOR_HINT}")
     folder = Path(tempfile.mkdtemp(prefix="loop-theirs-"))
     environment, watched = {"PYTHONDONTWRITEBYTECODE": "1"}, list[Path]()
     if checkout and evaluator.package:
@@ -381,18 +352,14 @@ def run_evaluator(request: ForeignAnswer) -> Generator[Tick, None, Verdict]:
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     if completed.timed_out:
-        verdict = Verdict(
-            status="failed", why=f"its evaluator was {completed.ending}", result=result or None
-        )
+        verdict = Verdict(status="failed", why=f"its evaluator was {completed.ending}", result=result or None)
     elif result:
         try:
             verdict = evaluator.read_verdict(results)
         except (ValueError, AttributeError, KeyError, TypeError) as error:
             verdict = Verdict(status="failed", why=f"its result cannot be read: {error}")
     elif packages := re.findall(r"^ModuleNotFoundError:.*?'(.*?)'", completed.errors, re.MULTILINE):
-        verdict = Verdict(
-            status="not available", why=f"its evaluator needs the Python package {packages[-1]}"
-        )
+        verdict = Verdict(status="not available", why=f"its evaluator needs the Python package {packages[-1]}")
     else:
         why = f"its evaluator gave no result: {completed.ending}"
         lines = (completed.errors or completed.output).strip().splitlines()[-KEPT_LINES:]
@@ -421,21 +388,13 @@ def gate_verdict_on(name: str, finished: Sequence[Finished]) -> GateVerdict:
     has no speed. Without a verdict, `why` is the message of the first failed step."""
     verdicts, why_no_speed = list[GateVerdict](), ""
     for output in outputs_of(finished, VerifyOutput):
-        failures = [
-            each.first_failure
-            for each in output.variants
-            if each.variant == name and each.first_failure
-        ]
+        failures = [each.first_failure for each in output.variants if each.variant == name and each.first_failure]
         if name in output.right:
             verdicts.append(GateVerdict("right"))
-        elif (
-            name not in output.wrong or output.is_control_wrong
-        ):  # Not checked, or the baseline failed too.
+        elif name not in output.wrong or output.is_control_wrong:  # Not checked, or the baseline failed too.
             verdicts.append(GateVerdict("not judged", output.message))
         elif failures:
-            verdicts.append(
-                GateVerdict("wrong", failures[0].message, failures[0].cause, failures[0].status)
-            )
+            verdicts.append(GateVerdict("wrong", failures[0].message, failures[0].cause, failures[0].status))
         else:
             verdicts.append(GateVerdict("wrong", output.message))
     for measured in outputs_of(finished, MeasureOutput):
@@ -477,9 +436,7 @@ def verdicts_agree(own_verdict: str, foreign_verdict: Verdict) -> bool | None:
     return own_verdict == foreign_verdict.status
 
 
-def explain_disagreement(
-    task: ForeignTask, own_verdict: GateVerdict, foreign_verdict: Verdict
-) -> list[str]:
+def explain_disagreement(task: ForeignTask, own_verdict: GateVerdict, foreign_verdict: Verdict) -> list[str]:
     """Possible causes, in words, if `loop`'s verdict and that of the task's evaluator disagree, the likeliest
     first; empty if they agree."""
     if verdicts_agree(own_verdict.verdict, foreign_verdict) is not False:
@@ -487,31 +444,20 @@ def explain_disagreement(
     judging, timing = task.judging, task.timing
     if foreign_verdict.status == "wrong":  # And ours is `right`; below, the reverse.
         packed = "their checker is given outputs as the answer packs them; we pack them as the reference does"
-        larger = (
-            "they allow the larger of atol and rtol times the expected value; we allow their sum"
-        )
+        larger = "they allow the larger of atol and rtol times the expected value; we allow their sum"
         has_integers = any(dtype not in FLOATS for dtype in task.dtypes)
         rules = [
             (bool(judging.checker), packed),
             (judging.either, larger),
-            (
-                True,
-                "they compare with the reference in its own type, which may itself be off; we use float64",
-            ),
-            (
-                True,
-                "we allow what the plain implementation loses in the same type; they allow their tolerance",
-            ),
+            (True, "they compare with the reference in its own type, which may itself be off; we use float64"),
+            (True, "we allow what the plain implementation loses in the same type; they allow their tolerance"),
             (has_integers, "they cast whole numbers to floating point before the call"),
         ]
     elif own_verdict.timed:  # Wrong only in a timed call.
         unchecked = "they do not check the outputs of timed calls; we check one, chosen at random"
         rules = [
             (timing.checked is False, unchecked),
-            (
-                timing.fresh_inputs is False,
-                "their timed calls all get the same inputs; ours get others",
-            ),
+            (timing.fresh_inputs is False, "their timed calls all get the same inputs; ours get others"),
             (timing.cold_cache is False, "they do not clear the cache between timed calls"),
         ]
     elif own_verdict.status in ("crashed", "hung") or own_verdict.cause in EXPLANATION_BY_CAUSE:
@@ -521,10 +467,7 @@ def explain_disagreement(
         checker = f"only their own checker decides there ({judging.checker}); we compare with float64, too"
         rules = [
             (bool(judging.checker), checker),
-            (
-                True,
-                "each of our calls has other values at the same addresses; theirs may have new tensors",
-            ),
+            (True, "each of our calls has other values at the same addresses; theirs may have new tensors"),
             (True, "their inputs come from fixed seeds, ours from a fresh one"),
         ]
     return [*(text for applies, text in rules if applies), *task.hints]

@@ -11,16 +11,16 @@ from loop.model.base import Model
 from loop.model.workloads import RESERVED_KEYS
 
 Scalar = bool | int | float
-RESERVED_NAMES = (*RESERVED_KEYS, "weights", "seed", "device", "drawn")
+RESERVED_NAMES = (*RESERVED_KEYS, "seed", "device", "drawn")
 """Names that no size or attribute may have: workloads and generators use them."""
 
 
 class TensorSpec(Model):
-    """An input of the user's function, as `--like` describes it or a generator draws it, or an output."""
+    """An input of a function, as `--like` describes it or a generator draws it; or an output."""
 
     name: str
     dims: tuple[str, ...]
-    """Names of its sizes; empty for an output whose sizes do not follow from those of the inputs."""
+    """Names of its sizes; empty for an output whose sizes do not follow from those of inputs."""
     dtype: str = ""
     """Element type; empty: that of the workload."""
     values: str = "normal"
