@@ -518,7 +518,6 @@ def _workloads(trial: Trial, sizes: Sizes, *, vary_fixed: bool) -> tuple[list[Di
     """Timed sizes (the largest within the limits, and odd ones), and sizes that are only checked.
     All of them run. `vary_fixed`: whether sizes given by number may vary."""
     base, largest = trial.base, dict[str, int]()
-    largest = dict[str, int]()
     for divisor in (16, 8, 4, 2, 1) if sizes.free_dims else (1,):
         candidate, began = sizes.timed(divisor), time.monotonic()
         if trial.try_sizes(candidate):

@@ -242,7 +242,7 @@ def _to_spaces(match: re.Match[str]) -> str:
 
 
 def functions(path: Path, text: str) -> list[CFunction]:
-    """Host functions with a body, outside classes, in order. `text`: of the file, without comments."""
+    """Host functions with a body, outside classes, in order. `text`: the file's, no comments."""
     aliases = {each["name"]: each["type"] for pattern in ALIASES for each in pattern.finditer(text)}
     code = DIRECTIVE.sub(_to_spaces, text)
     instances: dict[str, list[str]] = {}  # Template to an instance's arguments: float is preferred.
@@ -432,7 +432,7 @@ def _match_numbers(
     unknown = [name for name in unset if not _by_name(name, sizes)]
     # The parameter that counts all elements: the only integer, if no size has its name, or if it is
     # called `n` among several sizes; else the only integer without a meaning, if called `n`.
-    counter = ""
+    counter: str | None = None
     if len(unset) == 1 and (unknown or (len(sizes) > 1 and COUNT_NAME.fullmatch(unset[0]))):
         counter = unset[0]
     elif len(unknown) == 1 and COUNT_NAME.fullmatch(unknown[0]):
