@@ -19,8 +19,7 @@ Name = Annotated[str, Field(min_length=1)]
 
 
 class Axis(model.TaskFile):
-    """An axis: `const` has a value, the size of `var` is in each workload, that of `expr` is a
-    formula of other axes, only in SOL-ExecBench."""
+    """An axis: `const` has a value, workloads set `var`, `expr` is a formula (in SOL-ExecBench)."""
 
     type: Literal["const", "var", "expr"]
     value: Count | None = None
@@ -39,11 +38,9 @@ class Definition(model.TaskFile):
 
     name: Name
     axes: dict[str, Axis]
-    inputs: dict[str, Argument]
-    """Inputs in the order of the call."""
+    inputs: dict[str, Argument]  # Inputs in the order of the call.
     outputs: dict[str, Argument]
-    reference: Name
-    """Python source with a function `run`."""
+    reference: Name  # Python source with a function `run`.
     custom_inputs_entrypoint: str | None = None
     """SOL-ExecBench: name of the reference's function that makes the inputs."""
 
@@ -61,10 +58,8 @@ class TraceTolerance(model.TaskFile):
 
     max_atol: float = 1e-2
     max_rtol: float = 1e-2
-    required_matched_ratio: float = 0.99
-    """Share of elements that have to be within the tolerance."""
-    max_error_cap: float | None = None
-    """Largest absolute error of any element; None: no cap."""
+    required_matched_ratio: float = 0.99  # Share of elements that have to be within the tolerance.
+    max_error_cap: float | None = None  # Largest absolute error of any element; None: no cap.
 
 
 class TraceWorkload(model.TaskFile):
@@ -93,16 +88,12 @@ class Source(model.TaskFile):
 class SolutionBuild(model.TaskFile):
     """How a solution is built and called."""
 
-    language: str | None = None
-    """The language, in FlashInfer Trace."""
-    languages: tuple[str, ...] = ()
-    """The languages, in SOL-ExecBench."""
+    language: str | None = None  # The language, in FlashInfer Trace.
+    languages: tuple[str, ...] = ()  # The languages, in SOL-ExecBench.
     target_hardware: tuple[str, ...]
-    entry_point: Annotated[str, Field(pattern=r"^[^:]+::[^:]+$")]
-    """`file::function`."""
+    entry_point: Annotated[str, Field(pattern=r"^[^:]+::[^:]+$")]  # `file::function`.
     destination_passing_style: bool = True
-    binding: str | None = None
-    """How Python calls compiled code, as in `torch`."""
+    binding: str | None = None  # How Python calls compiled code, as in `torch`.
     compile_options: dict[str, Any] | None = None
 
 
@@ -192,10 +183,9 @@ def _read_workloads(dialect: str, path: Path) -> list[Workload]:
     return workloads
 
 
-def load(dialect: str, path: Path, why: str) -> ForeignTask:
-    """Read a task of `dialect`, TRACE or SOL, after a check of all its files. `why`: how it was
-    recognised. The loosest tolerance of a SOL-ExecBench problem's workloads counts for all. Raises
-    DefinitionError with the line of a mistake."""
+def load(dialect: str, path: Path) -> ForeignTask:
+    """Read a task of `dialect`, TRACE or SOL, and check its files. The loosest tolerance of a
+    SOL-ExecBench problem counts for all workloads. Raises DefinitionError with a mistake's line."""
     is_sol = dialect == SOL
     if is_sol:
         path = path.parent if path.name == DEFINITION_FILE else path
@@ -245,7 +235,6 @@ def load(dialect: str, path: Path, why: str) -> ForeignTask:
     needs_cuda = model.uses_cuda([module]) or "triton" in module.imported_packages
     return ForeignTask(
         format=dialect,
-        why=why,
         name=definition.name,
         path=path,
         files=tuple(dict.fromkeys((*files, *solutions))),
@@ -265,9 +254,8 @@ def load(dialect: str, path: Path, why: str) -> ForeignTask:
 
 
 def _read_reference(dialect: str, definition: Definition, document: Document, file: Path) -> Module:
-    """Check a definition and parse its reference. `document`: the definition's. Raises
-    DefinitionError for unknown types, inconsistent names, and a reference without a `run` of these
-    inputs or without the generator that the definition names."""
+    """Check a definition, and parse its reference. Raises DefinitionError for unknown types,
+    inconsistent names, and a reference without a `run` of these inputs or the named generator."""
     complaints = []
     for field, arguments in (("inputs", definition.inputs), ("outputs", definition.outputs)):
         for name, argument in arguments.items():
@@ -428,10 +416,8 @@ OUTPUTS = {outputs!r}
 inputs = {generator}
 expected = foreign.pass_by_position(foreign.import_function(REFERENCE, "run"), list(SPECS), OUTPUTS)
 """
-RANDOM_INPUTS = "foreign.make_random_generator(SPECS, SIZES)"
-CUSTOM_INPUTS = (
-    'foreign.adapt_axes_generator(foreign.import_function(REFERENCE, "{name}"), list(SPECS))'
-)
+RANDOM = "foreign.make_random_generator(SPECS, SIZES)"
+CUSTOM = 'foreign.adapt_axes_generator(foreign.import_function(REFERENCE, "{name}"), list(SPECS))'
 ANSWER_TEXT = HEAD
 ANSWER_TEXT += """INPUTS = {inputs!r}
 OUTPUTS = {outputs!r}
@@ -458,7 +444,7 @@ def make_target(task: ForeignTask, answers: Mapping[str, Path]) -> model.TargetD
         "specs": {name: (each.shape, each.dtype) for name, each in definition.inputs.items()},
         "sizes": sizes,
         "outputs": {name: each.dtype for name, each in definition.outputs.items()},
-        "generator": CUSTOM_INPUTS.format(name=generator) if generator else RANDOM_INPUTS,
+        "generator": CUSTOM.format(name=generator) if generator else RANDOM,
     }
     texts = {"reference.py": definition.reference + "\n", "entry.py": ENTRY_TEXT.format(**values)}
     variants: dict[str, Any] = {}
@@ -494,8 +480,7 @@ Entries = Sequence[Mapping[str, Any]]  # Workloads of target.yaml: axes and scal
 
 
 def _workload_entries(task: ForeignTask, definition: Definition) -> list[dict[str, Any]]:
-    """Workloads of target.yaml, without those with inputs in files. Raises UsageError if none is
-    left, and for an axis that loop cannot name."""
+    """Workloads of target.yaml without inputs in files. Raises UsageError for none or bad names."""
     constants = {name: axis.value for name, axis in definition.axes.items() if axis.type == "const"}
     variable_axes = [name for name, axis in definition.axes.items() if axis.type == "var"]
     entries = []

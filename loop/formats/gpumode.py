@@ -29,15 +29,13 @@ class File(model.TaskFile):
     """One file of the folder in which an answer is judged."""
 
     name: str
-    source: str
-    """Path of the original, relative to the task; `@SUBMISSION@` for the answer."""
+    source: str  # Path of the original, relative to the task; `@SUBMISSION@` for the answer.
 
 
 class Config(model.TaskFile):
     """How an answer is judged."""
 
-    main: str | None = None
-    """The program to start, for Python; without it, `eval.py`."""
+    main: str | None = None  # The program to start, for Python; without it, `eval.py`.
 
 
 class Manifest(model.TaskFile):
@@ -60,8 +58,7 @@ def claims(path: Path) -> str | None:
 
 
 def read_manifest(folder: Path) -> tuple[Manifest, Document, dict[str, Path]]:
-    """A task's manifest, its document, and name to path of all files but the answer. Raises
-    DefinitionError, also for a missing file or answer."""
+    """A task's manifest, its document, and name to path of its files. Raises DefinitionError."""
     document = load_yaml(folder / MANIFEST)
     manifest = parse(Manifest, document)
     path_by_name, complaints = {}, []
@@ -79,8 +76,8 @@ def read_manifest(folder: Path) -> tuple[Manifest, Document, dict[str, Path]]:
     return manifest, document, path_by_name
 
 
-def load(path: Path, why: str) -> model.ForeignTask:
-    """Read one task; `why`: how it was recognised. Raises DefinitionError with the line."""
+def load(path: Path) -> model.ForeignTask:
+    """Read one task. Raises DefinitionError with the line."""
     folder = path.parent if path.name == MANIFEST else path
     manifest, document, files = read_manifest(folder)
     modules = {name: read_module(file) for name, file in files.items() if file.suffix == ".py"}
@@ -106,7 +103,6 @@ def load(path: Path, why: str) -> model.ForeignTask:
     rechecks = "recheck" in names  # Makes new inputs and checks the output for each timed call.
     return model.ForeignTask(
         format=NAME,
-        why=why,
         name=folder.name,
         path=folder,
         files=(folder / MANIFEST, *files.values()),

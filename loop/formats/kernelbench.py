@@ -38,9 +38,9 @@ def claims(path: Path) -> str | None:
     return f"it defines {', '.join(names)}" if len(names) > 1 else None
 
 
-def load(path: Path, why: str) -> model.ForeignTask:
-    """Read one task; `why`: how it was recognised. Its hints name random values in `forward`, and a
-    ModelNew in the task's own file. Raises DefinitionError with the line."""
+def load(path: Path) -> model.ForeignTask:
+    """Read one task. Hints name random values in `forward`, and a ModelNew in the task's own file.
+    Raises DefinitionError with the line."""
     module = model.read_module(path)
     _check_module(module)
     nodes, hints = list(walk(module.tree)), list[str]()
@@ -55,7 +55,6 @@ def load(path: Path, why: str) -> model.ForeignTask:
     case = model.Case(name="get_inputs", use=("check", "time"))
     return model.ForeignTask(
         format=NAME,
-        why=why,
         name=path.stem,
         path=path,
         files=(path,),

@@ -5,7 +5,6 @@ import ast
 import importlib.util
 import json
 import re
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -108,9 +107,8 @@ def read_module(path: Path, text: str | None = None) -> Module:
 def uses_cuda(modules: Sequence[Module]) -> bool:
     """Whether the code names the device `cuda`, or calls `.cuda()`."""
     for node in (node for module in modules for node in ast.walk(module.tree)):
-        if isinstance(node, ast.Constant) and str(node.value).partition(":")[0] == "cuda":
-            return True
-        if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "cuda":
+        is_name = isinstance(node, ast.Constant) and str(node.value).partition(":")[0] == "cuda"
+        if is_name or (isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "cuda"):
             return True
     return False
 
@@ -211,7 +209,7 @@ class ForeignTask(Model):
 
     format: str
     """Name of the format in the table."""
-    why: str
+    why: str = ""
     """How the format was recognised."""
     name: str
     """What the task is called."""
@@ -257,8 +255,6 @@ class Inspected(Printed, ForeignTask):
 
 def is_installed(name: str) -> bool:
     """Whether a package is installed. It is looked up, not imported."""
-    if name in sys.stdlib_module_names:
-        return True
     try:
         return importlib.util.find_spec(name) is not None
     except (ImportError, ValueError):
@@ -294,16 +290,14 @@ class TargetDraft:
 
     fields: Mapping[str, Any]  # Fields of `target.yaml`, without `format` and `name`.
     links: Mapping[str, Path]  # Name in the target's folder to the file that it links to.
-    texts: Mapping[str, str] = field(default_factory=dict)
-    """Name to text of the files that `loop` writes."""
+    texts: Mapping[str, str] = field(default_factory=dict)  # Name to text of `loop`'s files.
 
 
 def make_variants(
     task: ForeignTask, answers: Mapping[str, Path], function: str, pattern: str, reference: str
 ) -> dict[str, dict[str, Any]]:
-    """Name to fields of a variant for each answer; without any, for the task's own `reference`, as
-    `module:function`. `function`: what an answer has to define. `pattern`: path of a variant's
-    module, by its name. Raises LoopError for an unusable answer."""
+    """Name to fields of a variant for each answer, which has to define `function`; without any, for
+    the task's own `reference` (`module:function`). `pattern`: a name's module. Raises LoopError."""
     if not answers:
         return {REFERENCE_VARIANT: variant_fields(task, *reference.split(":"))}
     variants = {}
@@ -338,8 +332,7 @@ def variant_fields(task: ForeignTask, module: str, name: str, title: str = "") -
 
 
 def tolerance_fields(rule: AcceptanceRule, defaults: Mapping[str, float]) -> dict[str, Any]:
-    """The `tolerance` of target.yaml by a task's rule. `defaults`: element type to the atol and
-    rtol that the rule leaves open."""
+    """The `tolerance` of target.yaml by a task's rule. `defaults`: for what it leaves open."""
     fields: dict[str, Any] = {}
     for dtype, default in defaults.items():
         atol = default if rule.atol is None else rule.atol

@@ -26,8 +26,8 @@ class Format:
     title: str
     claims: Callable[[Path], str | None]
     """Gives why a path looks like a task of this format; None if it does not."""
-    load: Callable[[Path, str], ForeignTask]
-    """Reads a task, from its path and the reason of `claims`; raises DefinitionError."""
+    load: Callable[[Path], ForeignTask]
+    """Reads a task without `why`; raises DefinitionError with the line of a mistake."""
     make_target: Callable[[ForeignTask, Mapping[str, Path]], TargetDraft]
     """Makes a target of a task and its answers (name to file)."""
     looks_for: str  # The files by which the format is recognised, in words.
@@ -41,9 +41,7 @@ FORMATS = {
         kernelbench.make_target,
         "a Python file with Model, get_inputs and get_init_inputs",
     ),
-    gpumode.NAME: Format(
-        "GPU MODE", gpumode.claims, gpumode.load, gpumode.make_target, "a folder with task.yml"
-    ),
+    gpumode.NAME: Format("GPU MODE", gpumode.claims, gpumode.load, gpumode.make_target, "task.yml"),
     flashinfer.TRACE: Format(
         "FlashInfer Trace",
         partial(flashinfer.claims, flashinfer.TRACE),
@@ -63,8 +61,7 @@ FORMATS = {
 
 
 def load_task(path: Path, format_name: str | None = None) -> ForeignTask:
-    """Read the task at a path. `format_name`: the only format to try; None: all. Raises LoopError
-    unless one format fits, and for mistakes in the task."""
+    """Read the task at a path, of this format if given. Raises LoopError unless one format fits."""
     if not path.exists():
         raise UsageError(f"{path}: no such file or folder")
     claims = claiming_formats(path, format_name)
@@ -80,7 +77,7 @@ def load_task(path: Path, format_name: str | None = None) -> ForeignTask:
         hint = f"name one: --format {next(iter(claims))}"
         raise UsageError(f"{path}: {titles}: two formats at once", hint)
     ((name, why),) = claims.items()
-    return FORMATS[name].load(path, why)
+    return FORMATS[name].load(path).model_copy(update={"why": why})
 
 
 def claiming_formats(path: Path, format_name: str | None = None) -> dict[str, str]:

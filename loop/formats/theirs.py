@@ -61,8 +61,7 @@ class ForeignAnswer:
     python: str = sys.executable  # The Python interpreter that has the evaluator's packages.
     has_gpu: bool = False
     limit_s: float = LIMIT_S
-    cases: int | None = None
-    """Most cases to judge, if the format keeps cases in a separate file; None: all."""
+    cases: int | None = None  # Most cases to judge, if they are in a separate file; None: all.
 
 
 Each = TypeVar("Each")
@@ -380,8 +379,7 @@ class GateVerdict(NamedTuple):
     verdict: Literal["right", "wrong", "not judged"]
     why: str = ""
     cause: Cause = ""
-    status: str = "wrong"
-    """Status of the failed check. `crashed` and `hung` mean that there was no output."""
+    status: str = "wrong"  # Of the failed check; `crashed` and `hung`: without output.
     timed: bool = False  # Whether the variant was wrong only in a timed call.
 
 
@@ -440,8 +438,7 @@ def verdicts_agree(own_verdict: str, foreign_verdict: Verdict) -> bool | None:
 
 
 def explain_disagreement(task: ForeignTask, own: GateVerdict, foreign: Verdict) -> list[str]:
-    """Possible causes, in words, if `loop` and the task's evaluator disagree, the likeliest first;
-    empty if they agree."""
+    """Possible causes, likeliest first, if `loop` and the task's evaluator disagree; else none."""
     if verdicts_agree(own.verdict, foreign) is not False:
         return []
     judging, timing = task.judging, task.timing

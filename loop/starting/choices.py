@@ -70,16 +70,12 @@ class Choices:
     def __init__(
         self, likes: dict[str, TensorSpec], values: dict[str, Any], kernel_numbers: list[str] | None
     ) -> None:
-        """`likes`, `values`: path of a parameter (`x`, `config.eps`) to its `--like` option or its
-        `--set` value; `kernel_numbers`: numbers that a kernel takes: these alone become
-        attributes; None: any, for a Python function."""
+        """`likes`, `values`: path of a parameter (`x`, `config.eps`) to its `--like` or `--set`;
+        `kernel_numbers`: those that a kernel takes: only they become attributes; None: any."""
         self.likes, self.values, self.kernel_numbers = likes, values, kernel_numbers
-        self.by_path: dict[str, list[Choice]] = {}
-        """Path of a parameter to its choices, the likeliest first."""
-        self.is_constructor = False
-        """Whether parameters are a constructor's: those without annotation are whole numbers."""
-        self.imports: dict[str, None] = {}
-        """Import statements that the source text of the arguments needs, in order."""
+        self.by_path: dict[str, list[Choice]] = {}  # Of each parameter, the likeliest first.
+        self.is_constructor = False  # If so, parameters without annotation are whole numbers.
+        self.imports: dict[str, None] = {}  # Imports that the arguments' source text needs.
         self.used: set[str] = set()  # Paths of `likes` and `values` that a parameter has.
         self.notes: list[str] = []
         self.missing: list[str] = []  # Paths of the parameters without any choice.
@@ -109,9 +105,8 @@ class Choices:
         return call
 
     def add(self, path: str, annotation: Any, default: Any, reads: Reads) -> str | None:
-        """Add a parameter. Returns the source text of its argument, mostly `{path}`, in place of
-        which a choice's text comes later; None: its default is used. `reads`: what the code reads
-        from its variables."""
+        """Add a parameter. Returns its argument's source text, mostly `{path}`, which a choice's
+        text replaces later; None: its default. `reads`: what the code reads from its variables."""
         kind, owner = kind_of(annotation)
         name = path.rpartition(".")[2]
         # Parts of it that options give: `eps` of `config`, by `config.eps`.
@@ -270,8 +265,7 @@ class Choices:
 
 
 def parameters(function: Any) -> list[Parameter]:
-    """The parameters of a function or of a class's constructor, with resolved annotations; empty
-    for a function written in C without a signature."""
+    """The parameters of a function or class, with resolved annotations; empty without signature."""
     try:
         signature = inspect.signature(function)
     except (ValueError, TypeError):

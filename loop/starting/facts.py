@@ -149,8 +149,7 @@ class Outcome:
     """The results of one call."""
 
     outputs: dict[str, Tensor]
-    changed: dict[int, Tensor]
-    """Index of each input that the call changed in place, to its new value."""
+    changed: dict[int, Tensor]  # Index of each input that the call changed to its new value.
 
     @property
     def results(self) -> dict[str, Tensor]:
@@ -169,8 +168,7 @@ class Outcome:
 
 
 class Trial:
-    """A way to call the user's function: a choice for every parameter, and sizes. It makes the
-    target's files, and calls."""
+    """Choices and sizes with which to call the user's function. It makes the files, and calls."""
 
     def __init__(self, subject: Subject, choices: Mapping[str, Choice], base: Dims) -> None:
         """`choices`: path of a parameter to its choice; `base`: sizes to call it with. Executes the
@@ -185,12 +183,10 @@ class Trial:
         """Whether a Python function has to make the inputs: loop draws only normal values."""
         self.dims = list(dict.fromkeys(dim for tensor in self.inputs for dim in tensor.dims))
         """Names of all sizes, in order of appearance."""
-        self.attributes: dict[str, Scalar] = {}
-        """Attribute to its value; a workload can change them."""
+        self.attributes: dict[str, Scalar] = {}  # Attribute to value; a workload can change them.
         for choice in choices.values():
             self.attributes |= choice.attributes
-        self.has_outputs = True
-        """Whether the function returns outputs, besides inputs that it changes in place."""
+        self.has_outputs = True  # Whether it returns outputs, besides inputs changed in place.
         self.outcomes: list[tuple[Dims, Outcome]] = []  # Sizes that ran, each with the results.
         self.notes: list[str] = []  # What was guessed from its calls, a sentence each.
         names = _executed_names(self.wrapper(""), "reference")
@@ -393,8 +389,7 @@ class Sizes:
         self.shapes, self.fixed_sizes = shapes, fixed_sizes
         self.names = list(dict.fromkeys(name for shape in shapes for name in shape))
         self.free_dims = [name for name in self.names if name not in fixed_sizes]
-        self.candidates: list[dict[str, int]] = []
-        """Sizes to try, one after the other, until a function runs. Those given by number stay."""
+        self.candidates: list[dict[str, int]] = []  # Sizes to try in turn, until some run.
         for row in DIFFERENT_SIZES:
             sizes = dict(zip(self.free_dims, itertools.cycle(row), strict=False))
             candidate = {**sizes, **fixed_sizes}
@@ -417,8 +412,7 @@ class Facts:
     """What target.yaml says of a function, besides its inputs and attributes."""
 
     outputs: list[TensorSpec]
-    updates: dict[str, str]
-    """Output to the input that the function changes in place to that output."""
+    updates: dict[str, str]  # Output to the input that the function changes in place to it.
     quick: list[Dims]  # Workloads that are timed.
     edges: list[dict[str, Any]]
     """Workloads that are only checked; an entry `drawn` names other values of the inputs."""
@@ -451,8 +445,7 @@ def gather_facts(
     trial: Trial, sizes: Sizes, choices: Choices, *, is_cuda: bool, tries_long_sizes: bool
 ) -> Facts:
     """The facts for target.yaml, from a few dozen calls. `is_cuda`: whether the variant is a CUDA
-    kernel; `tries_long_sizes`: as in `InitRequest`. Adds a note on each choice and guess to
-    `trial.notes`."""
+    kernel; `tries_long_sizes`: as in `InitRequest`. `trial.notes` gets each choice and guess."""
     notes = trial.notes
     notes += choices.notes
     for path, choice in trial.choices.items():  # Note each choice among several.

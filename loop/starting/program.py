@@ -31,8 +31,7 @@ from loop.starting.model import InitAnswer, InitRequest
 from loop.starting.source import identifier, with_dtypes, write_entry
 
 LIMIT_S, MOST_TRIES = 40.0, 1000  # Limits of the search: seconds, and combinations of choices.
-MODULE_ROLES = ("reference", "mine", "inputs")
-"""Python modules that a target may have: what is right, the variant, the generator of inputs."""
+MODULE_ROLES = ("reference", "mine", "inputs")  # What is right, the variant, the generator.
 
 
 def find_subject(options: InitOptions, function: str, choices: Choices) -> Subject:
@@ -212,8 +211,7 @@ def make_target(request: InitRequest, options: InitOptions) -> InitAnswer:
 
 
 def main(request: InitRequest) -> InitAnswer:
-    """Make the target, with the function's folder on `sys.path`. Any error becomes what the user
-    has to mend."""
+    """Make the target, with its folder on `sys.path`. Errors become what the user has to mend."""
     options = read_options(request)
     sys.path.insert(0, str(options.folder))
     callee.use_threads(1)

@@ -104,8 +104,7 @@ class CParameter:
     type: str  # Type without `const`, pointers and qualifiers, with aliases resolved.
     name: str
     pointers: int
-    is_const: bool
-    """Whether the caller's data stays: it is passed by value, or points to a `const` type."""
+    is_const: bool  # Whether the caller's data stays: passed by value, or by a pointer to `const`.
 
     @property
     def dtype(self) -> str:
@@ -156,11 +155,9 @@ class UserKernel:
     """The user's compiled kernel, which becomes the first variant of a target."""
 
     path: Path
-    files: Mapping[str, Path]
-    """File name in the target to the user's file, the kernel's own source first."""
+    files: Mapping[str, Path]  # File name in the target to the user's file; its own source first.
     function: str  # Name of the target's function.
-    source: str
-    """Name of the file that is compiled: the user's, or that of the entry of `write_entry`."""
+    source: str  # Name of the file to compile: the user's, or the one that `write_entry` makes.
     plain: CFunction | None
     """The function that an entry has to call; None if the source exports the entry `function`."""
 
