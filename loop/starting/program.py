@@ -124,7 +124,7 @@ def search_call(subject: Subject, choices: Choices, sizes: Sizes) -> Trial:
                 trial = Trial(subject, choice_by_path, base)
                 is_finite = trial.run(base).is_finite
                 if is_finite and any(tensor.values.startswith("mask") for tensor in trial.inputs):
-                    with contextlib.suppress(Exception):  # A row of one masked element is finite.
+                    with contextlib.suppress(Exception):  # One masked element must stay finite.
                         is_finite = trial.run(dict.fromkeys(base, 1)).is_finite
             except Exception as error:
                 first_error = first_error or error
