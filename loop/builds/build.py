@@ -237,7 +237,7 @@ def has_same_statements(first: Path, second: Path) -> bool:
             is_python = path.suffix == ".py"
             tree = _parse_file(path) if is_python else ast.Module([], [])
             for node in ast.walk(tree):
-                body = getattr(node, "body", None)
+                body = getattr(node, "body", [])
                 statement = body[0] if body and isinstance(body, list) else None
                 if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
                     body.remove(statement)

@@ -486,7 +486,8 @@ def _workload_entries(task: ForeignTask, definition: Definition) -> list[dict[st
     entries = []
     for workload, *_ in _read_workloads(task.format, task.path):
         if not any(source.type == "safetensors" for source in workload.inputs.values()):
-            entry = constants | {name: workload.axes[name] for name in variable_axes}
+            sizes = {name: workload.axes[name] for name in variable_axes}
+            entry: dict[str, Any] = {**constants, **sizes}
             for name, source in workload.inputs.items():
                 entry |= {name: source.value} if source.type == "scalar" else {}
             for name in entry:

@@ -65,10 +65,7 @@ def test_a_mistake_in_a_gpumode_manifest_has_its_line(old: str, new: str, expect
     [
         ({"reference": "def run(x:\n"}, "reference: expected Python, got"),
         ({"reference": "def run(x, z):\n    return x\n"}, "reference: expected run(x), got run(x, z)"),
-        (
-            {"inputs": {"x": {"shape": ["Q"], "dtype": "float32"}}},
-            "inputs.x.shape: expected one of `axes`",
-        ),
+        ({"inputs": {"x": {"shape": ["Q"], "dtype": "float32"}}}, "inputs.x.shape: expected one of `axes`"),
         ({"inputs": {"x": {"shape": ["N"], "dtype": "float7"}}}, "inputs.x.dtype: expected a known type"),
         ({"custom_inputs_entrypoint": "make"}, "custom_inputs_entrypoint: expected a function of the reference"),
     ],
