@@ -139,7 +139,8 @@ def requests_report(flags: Sequence[str]) -> bool:
 
 
 def parse_report(log: str) -> tuple[KernelResources, ...]:
-    """Resources of kernels, and of device functions with a stack frame or spill, in a log."""
+    """Resources of kernels, and of device functions with a stack frame or spill, in a compiler's
+    log, with mangled names; empty without a report."""
     kernels: dict[tuple[str, str], KernelResources] = {}
     architecture = entry = function = ""
     for line in log.splitlines():

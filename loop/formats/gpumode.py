@@ -58,7 +58,8 @@ def claims(path: Path) -> str | None:
 
 
 def read_manifest(folder: Path) -> tuple[Manifest, Document, dict[str, Path]]:
-    """A task's manifest, its document, and name to path of its files. Raises DefinitionError."""
+    """A task's manifest, its document, and name to path of all files but the answer. Raises
+    DefinitionError, also for a missing file or answer."""
     document = load_yaml(folder / MANIFEST)
     manifest = parse(Manifest, document)
     path_by_name, complaints = {}, []
