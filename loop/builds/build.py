@@ -30,30 +30,24 @@ from loop.workers.bench import Bench
 PACKAGE_BY_COMPILER = {"nvcc": "nvidia-cuda-toolkit", "clang++": "clang"}
 """Debian package of a compiler, where its name is another."""
 KNOWN_COMPILERS = ("nvcc", "g++", "gcc", "clang", "clang++")
-GCC_ERROR = re.compile(
-    r"^(?P<file>[^\s:][^:]*):(?P<line>\d+):(?:(?P<column>\d+):)?\s*(?:fatal )?error:?\s*(?P<text>.*)"
+COMPILER_ERROR = re.compile(
+    r"(?P<file>[^\s:(][^:]*?)[:(](?P<line>\d+)(?:\)|:(?P<column>\d+))?:\s*"
+    r"(?:fatal |catastrophic )?error:?\s*(?P<text>.*)"
 )
-"""Format in which g++, clang and nvcc's host pass report an error."""
-NVCC_ERROR = re.compile(
-    r"^(?P<file>[^\s(][^(]*)\((?P<line>\d+)\):\s*(?:catastrophic )?error:?\s*(?P<text>.*)"
-)
-ONLY_DEVICE_HEADER = (
-    "only kernels written against loop_device.cuh can be emulated; others need nvcc"
-)
-EMULATOR_RULES = (
-    "the emulator has three rules, at the top of loop_device.cuh, beside `loop kernels header`"
-)
+"""An error of g++, clang and nvcc's host pass (`file:line:column:`), or of nvcc (`file(line):`)."""
+ONLY_DEVICE_HEADER = "only kernels of loop_device.cuh can be emulated; others need nvcc"
+EMULATOR_RULES = "the emulator has three rules: see loop_device.cuh, beside `loop kernels header`"
 HINT_BY_MESSAGE = {
     "cuda_runtime.h: No such file": ONLY_DEVICE_HEADER,  # g++; clang's message follows.
     "'cuda_runtime.h' file not found": ONLY_DEVICE_HEADER,
     "'__global__' does not name a type": ONLY_DEVICE_HEADER,
     "'__shared__' was not declared": EMULATOR_RULES,
-    "Failed to preprocess host compiler": "nvcc needs a host compiler: install g++ (`apt-get install g++`)",
-    "Cannot find compiler 'g++'": "nvcc needs a host compiler: install g++ (`apt-get install g++`)",
-    "unsupported GNU version": "nvcc refuses this g++: install an older one, and name it: `-ccbin g++-12`",
+    "Failed to preprocess host compiler": "nvcc needs a host compiler: `apt-get install g++`",
+    "Cannot find compiler 'g++'": "nvcc needs a host compiler: `apt-get install g++`",
+    "unsupported GNU version": "nvcc refuses this g++: install an older one: `-ccbin g++-12`",
     "unrecognized command": "the compiler does not know this flag: it may be too old, g++ 9 does",
     "Unsupported gpu architecture": "this nvcc does not know the GPU: take a toolkit that does",
-    "is not defined for option 'gpu-architecture'": "this nvcc does not know the GPU: take a toolkit that does",
+    "for option 'gpu-architecture'": "this nvcc does not know the GPU: take a toolkit that does",
 }
 """Compiler message to its remedy, for errors that no source line causes."""
 MAX_ERROR_TEXT = 1000  # Most characters of a compiler's error in a message; the log has the rest.
@@ -62,19 +56,19 @@ MAX_ERROR_TEXT = 1000  # Most characters of a compiler's error in a message; the
 class BuildFailed(Exception):
     """A build failed: the first error with file and line, a hint, and the whole log."""
 
-    def __init__(self, message: str, hint: str, log: str, *, no_compiler: bool = False) -> None:
+    def __init__(self, text: str, hint: str, log: str = "", *, no_compiler: bool = False) -> None:
         """`hint`: what to do about it. `log`: all that the compiler printed; may be empty."""
-        super().__init__(message)
-        self.no_compiler = no_compiler
-        """True if the compiler is missing: a fault of the machine, not of the source."""
-        self.message, self.hint, self.log = message, hint, log
+        super().__init__(text)
+        self.no_compiler = no_compiler  # It is missing: a fault of the machine, not of the source.
+        self.message, self.hint, self.log = text, hint, log
 
 
 def how_to_install(compiler: str) -> str:
     """Advice for a compiler that is not installed."""
     name = Path(compiler).name
-    package = f" (Debian and Ubuntu: `apt-get install {PACKAGE_BY_COMPILER.get(name, name)}`)"
-    return f"install {name}{package if name in KNOWN_COMPILERS else ''}, or name another compiler in target.yaml"
+    package = PACKAGE_BY_COMPILER.get(name, name)
+    how = f" (Debian and Ubuntu: `apt-get install {package}`)" if name in KNOWN_COMPILERS else ""
+    return f"install {name}{how}, or name another compiler in target.yaml"
 
 
 def compiler_failure(completed: Completed, verb: str) -> BuildFailed:
@@ -92,21 +86,16 @@ def compiler_failure(completed: Completed, verb: str) -> BuildFailed:
 
 
 def first_error(log: str) -> str | None:
-    """The first error in a compiler's log, as `file:line:col: text`; of a linker, or one of
-    another form, its line; None if there is none."""
+    """The first error in a compiler's log, as `file:line:col: text` or its line; None: no error."""
     for line in log.splitlines():
-        match = GCC_ERROR.match(line) or NVCC_ERROR.match(line)
-        if match:
+        if match := COMPILER_ERROR.match(line):
             parts = match.groupdict()
             column = f":{parts['column']}" if parts.get("column") else ""
             return f"{parts['file']}:{parts['line']}{column}: {parts['text']}"
         is_linker_line = line.startswith(("/usr/bin/ld:", "ld:", "collect2:"))
         is_note = any(note in line for note in (": in function", ": warning:", ": NOTE:"))
-        if (
-            (is_linker_line and not is_note)
-            or line.startswith("nvcc fatal")
-            or "undefined reference" in line
-        ):
+        is_error = line.startswith("nvcc fatal") or "undefined reference" in line
+        if is_error or (is_linker_line and not is_note):
             return line.strip()
     return next((line.strip() for line in log.splitlines() if "error:" in line), None)
 
@@ -140,7 +129,7 @@ def find_used_files(modules: Iterable[str], folder: Path) -> tuple[str, ...]:
 
 
 def _module_paths(name: str, folders: Iterable[str]) -> Iterator[str]:
-    """Paths that a module and its packages may have in these folders; of a name that is a file, that file."""
+    """Paths that a module and its packages may have in these folders; of a file, its own name."""
     parts = name.split(".")
     if name.endswith(".py"):
         yield name
@@ -170,8 +159,7 @@ def _named_paths(file: str, search_folders: Iterable[str], folder: Path) -> Iter
 def _parse_file(path: Path) -> ast.Module:
     """Syntax tree of a file; empty if the file cannot be parsed."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"):
             return ast.parse(path.read_bytes())
     except (OSError, SyntaxError, ValueError, RecursionError):
         return ast.Module([], [])
@@ -180,29 +168,21 @@ def _parse_file(path: Path) -> ast.Module:
 def build_python(name: str, variant: PythonVariant, folder: Path, cache: Path) -> Build:
     """Copy a Python variant's files to the cache, or find the copy. Raises BuildFailed."""
     try:
-        contents = {
-            file: (folder / file).read_bytes() for file in find_used_files([variant.module], folder)
-        }
+        files = find_used_files([variant.module], folder)
+        contents = {file: (folder / file).read_bytes() for file in files}
     except OSError as error:
-        raise BuildFailed(
-            f"{error.filename}: {error.strerror}", "see who else writes there", ""
-        ) from error
+        raise BuildFailed(f"{error.filename}: {error.strerror}", "see who writes there") from error
     if not contents:
-        raise BuildFailed(
-            f"{variant.module}: no such file", f"it is named in {folder / 'target.yaml'}", ""
-        )
+        raise BuildFailed(f"{variant.module}: no such file", f"see {folder / 'target.yaml'}")
     for file in (file for file in contents if file.endswith(".py")):
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
+            with warnings.catch_warnings(action="ignore"):
                 ast.parse(contents[file])
         except SyntaxError as error:
             line = f"{file}:{error.lineno or 1}:{error.offset or 1}: {error.msg}"
-            raise BuildFailed(
-                line, "mend the line named above", f"{line}\n{error.text or ''}"
-            ) from error
+            raise BuildFailed(line, "mend the line above", f"{line}\n{error.text or ''}") from error
         except (ValueError, RecursionError) as error:
-            raise BuildFailed(f"{file}: {error}", "Python cannot read it", "") from error
+            raise BuildFailed(f"{file}: {error}", "Python cannot read it") from error
     build_id = _python_build_id(contents)
     if python_copy := find_python_copy(name, build_id, cache):
         return python_copy
@@ -211,8 +191,8 @@ def build_python(name: str, variant: PythonVariant, folder: Path, cache: Path) -
             path = temporary_folder / COPIES / file
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
-        is_stored = functools.partial(find_python_copy, name, build_id, cache)
-        known_builds.move_folder(temporary_folder, cache / build_id, is_stored)
+        find_copy = functools.partial(find_python_copy, name, build_id, cache)
+        known_builds.move_folder(temporary_folder, cache / build_id, find_copy)
     return _python_build(name, build_id, cache, len(contents), cached=False)
 
 
@@ -223,10 +203,8 @@ def find_python_copy(name: str, build_id: str, cache: Path) -> Build | None:
     if any(path.is_symlink() for path in files):  # Its content may change outside the cache.
         return None
     contents = {str(path.relative_to(copy_folder)): path.read_bytes() for path in files}
-    is_unchanged = contents and _python_build_id(contents) == build_id
-    return (
-        _python_build(name, build_id, cache, len(contents), cached=True) if is_unchanged else None
-    )
+    is_same = contents and _python_build_id(contents) == build_id
+    return _python_build(name, build_id, cache, len(contents), cached=True) if is_same else None
 
 
 def _python_build_id(contents: dict[str, bytes]) -> str:
@@ -253,43 +231,39 @@ def has_same_statements(first: Path, second: Path) -> bool:
     """True if two folders of Python files differ only in comments, docstrings and spacing."""
 
     def normal_forms(folder: Path) -> dict[Path, object]:
-        """Path of each file to its syntax tree without docstrings; of other files than Python's to its bytes."""
+        """Path of each file to its syntax tree without docstrings, or its bytes if not Python."""
         forms = dict[Path, object]()
         for path in (path for path in folder.rglob("*") if path.is_file()):
-            tree = _parse_file(path) if path.suffix == ".py" else ast.Module([], [])
+            is_python = path.suffix == ".py"
+            tree = _parse_file(path) if is_python else ast.Module([], [])
             for node in ast.walk(tree):
-                if isinstance(
-                    node, ast.Module | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
-                ):
-                    statement = node.body[0] if node.body else None
-                    if isinstance(statement, ast.Expr) and isinstance(
-                        statement.value, ast.Constant
-                    ):
-                        node.body.remove(statement)
-            forms[path.relative_to(folder)] = (
-                ast.dump(tree) if path.suffix == ".py" else path.read_bytes()
-            )
+                body = getattr(node, "body", [])
+                statement = body[0] if body and isinstance(body, list) else None
+                if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
+                    body.remove(statement)
+            forms[path.relative_to(folder)] = ast.dump(tree) if is_python else path.read_bytes()
         return forms
 
     return normal_forms(first) == normal_forms(second)
 
 
-SCAN_LIMIT_S = 60.0
+SCAN_S = 60.0  # Limit of the preprocessor, in seconds.
 MAX_TRIES = 3  # Attempts at a build whose files change while it runs.
 ASSEMBLER_LIST, LINKER_LIST = "--MD", "--dependency-file"
 """Options that make an assembler and a linker list the files they read."""
 FRAMEWORK_HEADER = re.compile(r"(?:^|/)(?:torch|ATen|c10|pybind11|tensorflow)/")
 COMPILER_VARIABLES = (
-    "TZ", "LD_LIBRARY_PATH", "LIBRARY_PATH", "CPATH", "CPLUS_INCLUDE_PATH", "CUDA_HOME", "CUDA_PATH",
+    "TZ", "LD_LIBRARY_PATH", "LIBRARY_PATH", "CPATH", "CPLUS_INCLUDE_PATH", "CUDA_HOME",
+    "CUDA_PATH",
 )  # fmt: skip
-"""Environment variables that can change a compiler's output, besides PATH: it only locates programs."""
+"""Environment variables that can change a compiler's output; not PATH: it only locates programs."""
 Buildable = CAbiVariant | PythonVariant
 """A variant that has a build: a compiled library, or a copy of its Python files."""
 
 
 def buildable_variants(bench: Bench, names: Iterable[str]) -> dict[str, Buildable]:
-    """The named variants that are built from the target's files, by name; compiled ones for the GPU here. Left
-    out: commands, and Python variants without a file of the target."""
+    """The named variants that are built from the target's files, by name; compiled ones for the GPU
+    here. Left out: commands, and Python variants without a file of the target."""
     chosen: dict[str, Buildable] = {}
     for name in names:
         variant = bench.target.variants[name]
@@ -301,7 +275,7 @@ def buildable_variants(bench: Bench, names: Iterable[str]) -> dict[str, Buildabl
 
 
 @dataclass(frozen=True)
-class ScannedSources:
+class Sources:
     """The files from which a variant would be built, as the preprocessor lists them."""
 
     identity: str
@@ -311,35 +285,25 @@ class ScannedSources:
     files_read: tuple[str, ...]  # All files, as the compiler names them.
 
 
-def scan_sources(variant: Buildable, folder: Path, include: Path) -> Waiting[ScannedSources]:
-    """The files from which a variant would be built: of compiled code by its preprocessor, of Python by its
-    imports. Raises BuildFailed if the compiler, a source or a header is missing."""
+def scan_sources(variant: Buildable, folder: Path, include: Path) -> Waiting[Sources]:
+    """The files from which a variant would be built: by the preprocessor, in Python by imports.
+    Raises BuildFailed if the compiler, a source or a header is missing."""
     if isinstance(variant, PythonVariant):
         files = find_used_files([variant.module], folder)
-        return ScannedSources(
-            hash_files((folder / file for file in files), folder), (), files, files
-        )
+        return Sources(hash_files((folder / file for file in files), folder), (), files, files)
     compiler = variant.build.compiler
     version = compiler_version(compiler)
     if version is None and shutil.which(compiler):
-        raise BuildFailed(
-            f"{compiler} is there and does not run", f"see what `{compiler} --version` says", ""
-        )
+        raise BuildFailed(f"{compiler} is there and does not run", f"see `{compiler} --version`")
     if version is None:
         message = f"{compiler}: no such compiler on the PATH"
-        raise BuildFailed(message, how_to_install(compiler), "", no_compiler=True)
+        raise BuildFailed(message, how_to_install(compiler), no_compiler=True)
     for source in variant.sources:
         if not (folder / source).is_file():
-            raise BuildFailed(
-                f"{source}: no such source file", f"it is named in {folder / 'target.yaml'}", ""
-            )
-    command, note = (
-        [compiler, *variant.build.flags, f"-I{include}", "-M", *variant.sources],
-        "reading the sources",
-    )
-    completed = yield from run(
-        command, cwd=folder, limit_s=SCAN_LIMIT_S, env=ENGLISH_MESSAGES, note=note
-    )
+            raise BuildFailed(f"{source}: no such source file", f"see {folder / 'target.yaml'}")
+    command = [compiler, *variant.build.flags, f"-I{include}", "-M", *variant.sources]
+    note = "reading the sources"
+    completed = yield from run(command, cwd=folder, limit_s=SCAN_S, env=ENGLISH_MESSAGES, note=note)
     if not completed.succeeded:
         raise compiler_failure(completed, "read")
     files_read = sorted(set(known_builds.parse_make_rules(completed.output)))
@@ -354,16 +318,13 @@ def scan_sources(variant: Buildable, folder: Path, include: Path) -> Waiting[Sca
         try:
             hashes.append((counted_name, content_hash(path.read_bytes())))
         except OSError as error:
+            problem = f"{file}: the compiler read it, we cannot: {error.strerror}"
             hint = "it may have been replaced just now; its name has to be UTF-8 text"
-            raise BuildFailed(
-                f"{file}: the compiler read it, we cannot: {error.strerror}", hint, ""
-            ) from error
+            raise BuildFailed(problem, hint) from error
     parts = [*itertools.chain(*sorted(hashes)), *_recipe_words(variant, folder), version]
     headers = tuple(file for file in files_read if FRAMEWORK_HEADER.search(file))
     own_names = tuple(sorted(own_files))
-    return ScannedSources(
-        content_hash("\0".join(parts))[:32], headers, own_names, tuple(files_read)
-    )
+    return Sources(content_hash("\0".join(parts))[:32], headers, own_names, tuple(files_read))
 
 
 def _recipe_words(variant: CAbiVariant, folder: Path) -> list[str]:
@@ -386,20 +347,13 @@ def recipe_key(variant: CAbiVariant, folder: Path, include: Path) -> str:
     return content_hash([*_recipe_words(variant, folder), str(include), *settings])[:32]
 
 
-def find_record(
-    variant: CAbiVariant, folder: Path, cache: Path, include: Path
-) -> BuildRecord | None:
-    """Record of the newest intact build of the current files; None without one."""
-    recipe_folder = cache / recipe_key(variant, folder, include)
+def find_record(recipe_folder: Path, folder: Path) -> BuildRecord | None:
+    """Record of the newest intact build of the current files in the variant's folder, or None."""
     try:
-        builds = sorted(
-            recipe_folder.iterdir(), key=lambda build: build.stat().st_mtime_ns, reverse=True
-        )
+        builds = sorted(recipe_folder.iterdir(), key=lambda build: -build.stat().st_mtime_ns)
     except OSError:
         return None
-    records = (
-        known_builds.read_record(build, folder) for build in builds[: known_builds.MAX_BUILDS]
-    )
+    records = (known_builds.read_record(each, folder) for each in builds[: known_builds.MAX_BUILDS])
     return next(filter(None, records), None)
 
 
@@ -407,44 +361,39 @@ def find_build(
     name: str, variant: CAbiVariant, folder: Path, *, cache: Path, include: Path
 ) -> Build | None:
     """The cached build of the current files; None if it is missing or damaged."""
-    record = find_record(variant, folder, cache, include)
-    return None if record is None else _make_build(name, record, cache, cached=True)
+    record = find_record(cache / recipe_key(variant, folder, include), folder)
+    return None if record is None else _make_build(name, record, cache)
 
 
 def find_build_by_id(variant_name: str, build_id: str, cache: Path) -> Build | None:
-    """Cached build with this id, even if its sources changed; None if it, or a library that it loads, changed."""
+    """Cached build with this id, even if sources changed; None if it or a loaded library did."""
     if (python_copy := find_python_copy(variant_name, build_id, cache)) is not None:
         return python_copy
     for record in map(known_builds.read_record, cache.glob(f"*/{build_id}")):
         if record is not None and known_builds.are_unchanged(record.libraries_loaded, Path("/")):
-            return _make_build(variant_name, record, cache, cached=True)
+            return _make_build(variant_name, record, cache)
     return None
 
 
-def _make_build(
-    name: str, record: BuildRecord, cache: Path, *, cached: bool, note: str | None = None
-) -> Build:
+def _make_build(name: str, record: BuildRecord, cache: Path) -> Build:
     """The `Build` of variant `name` from a library in the cache."""
     return Build(
         variant=name,
         build_id=record.build_id,
         library=str(cache / record.recipe / record.build_id / LIBRARY),
         seconds=record.seconds,
-        cached=cached,
+        cached=True,
         compiler=record.compiler,
-        note=note,
     )
 
 
-def list_files_read(
-    variant: Buildable, folder: Path, *, cache: Path, include: Path
-) -> tuple[str, ...] | None:
-    """Files that the current build read, and paths where a new file would shadow one of them; None
-    if there is no such build. Of Python: files that it imports. Relative to `folder` if possible."""
+def list_inputs(variant: Buildable, folder: Path, *, cache: Path, include: Path) -> tuple[str, ...]:
+    """Files that the current build read, and paths where a new file would shadow one of them; empty
+    without a build. Of Python: files that it imports. Relative to `folder` if possible."""
     if isinstance(variant, PythonVariant):
         return find_used_files([variant.module], folder)
-    record = find_record(variant, folder, cache, include)
-    return None if record is None else tuple(record.files_read)
+    record = find_record(cache / recipe_key(variant, folder, include), folder)
+    return () if record is None else tuple(record.files_read)
 
 
 def _build_id(
@@ -457,12 +406,9 @@ def _build_id(
     for name, (content, _) in files_read.items():
         is_header = known_builds.is_below(name, str(include))
         contents.append((name.replace(str(include), "loop", 1) if is_header else name, content))
+    absent = (known_builds.MISSING, known_builds.NOT_A_FILE)
     for name, content in sorted(contents):
-        parts += (
-            [name, content]
-            if content not in (known_builds.MISSING, known_builds.NOT_A_FILE)
-            else []
-        )
+        parts += [] if content in absent else [name, content]
     return content_hash([*parts, *_compiler_settings()])[:32]
 
 
@@ -473,7 +419,7 @@ class FileChanged(Exception):
 def build(
     name: str, variant: Buildable, folder: Path, *, cache: Path, include: Path, limit_s: float
 ) -> Waiting[Build]:
-    """Build a variant, or find its build in the cache. `limit_s`: time limit of the compiler, in seconds. Tries
+    """Build a variant, or find its build in the cache. `limit_s`: the compiler's, in seconds. Tries
     again if a file changes meanwhile. Raises BuildFailed with the first error's file and line."""
     if isinstance(variant, PythonVariant):
         return build_python(name, variant, folder, cache)
@@ -483,38 +429,28 @@ def build(
     for _ in range(MAX_TRIES):
         try:
             with known_builds.new_folder(cache) as output:
-                record = yield from _compile_into(
-                    output, variant, folder, sources, include, limit_s
-                )
+                record = yield from _compile(output, variant, folder, sources, include, limit_s)
                 place = cache / record.recipe / record.build_id
-                is_stored = functools.partial(known_builds.read_record, place)
-                is_repaired = known_builds.move_folder(output, place, is_stored)
+                find_stored = functools.partial(known_builds.read_record, place)
+                is_repaired = known_builds.move_folder(output, place, find_stored)
         except FileChanged as changed:
             changed_file = str(changed)
             continue
-        note = (
-            "the cached build was damaged: not what was recorded; built again"
-            if is_repaired
-            else None
-        )
-        return _make_build(name, record, cache, cached=False, note=note)
+        note = "the cached build was damaged: not what was recorded; built again"
+        changes = {"cached": False, "note": note if is_repaired else None}
+        return _make_build(name, record, cache).model_copy(update=changes)
     message = f"{changed_file} changes while it is compiled"
-    raise BuildFailed(message, "stop what writes it, then run this again", "")
+    raise BuildFailed(message, "stop what writes it, then run this again")
 
 
-def _compile_into(
-    output: Path,
-    variant: CAbiVariant,
-    folder: Path,
-    sources: ScannedSources,
-    include: Path,
-    limit_s: float,
+def _compile(
+    output: Path, variant: CAbiVariant, folder: Path, scan: Sources, include: Path, limit_s: float
 ) -> Waiting[BuildRecord]:
-    """Compile a library into folder `output`, with its log and its record. The build id is known only afterwards,
-    so the library is linked with a placeholder of equal length, which it then replaces. The placeholder is a hash
-    of contents, so two clones link identical bytes. Raises BuildFailed, or FileChanged for a source."""
-    placeholder, compiler, scratch = sources.identity, variant.build.compiler, output / "scratch"
-    states_before = file_states(sources.files_read, folder, output)
+    """Compile a library into folder `output`, with log and record. The build id is known only then:
+    it replaces a placeholder of equal length. This is a hash of contents, so that two clones link
+    identical bytes. Raises BuildFailed, or FileChanged for a source."""
+    placeholder, compiler, scratch = scan.identity, variant.build.compiler, output / "scratch"
+    states_before = file_states(scan.files_read, folder, output)
     scratch.mkdir()
     is_nvcc = Path(compiler).name == "nvcc"
     host_option = ["-Xcompiler"] if is_nvcc else []
@@ -543,15 +479,13 @@ def _compile_into(
         raise BuildFailed(message, "see what it does with `-o`", completed.errors)
     seconds = time.monotonic() - start_time
     libraries = yield from known_builds.loaded_libraries(output / LIBRARY)
-    paths = [*sources.files_read]
-    for path in (
-        scratch / option for option in list_options
-    ):  # Lists of the assembler and the linker.
+    paths = [*scan.files_read]
+    for path in (scratch / option for option in list_options):  # Of the assembler and the linker.
         text = path.read_text(errors="surrogateescape") if path.is_file() else ""
         paths += known_builds.parse_make_rules(text)
     paths += known_builds.files_in_flags(variant.build.flags, folder)
     paths += known_builds.compiler_paths(compiler)
-    paths += known_builds.shadowing_paths(variant, sources.files_read, include, libraries)
+    paths += known_builds.shadowing_paths(variant, scan.files_read, include, libraries)
     files_read = file_states(paths, folder, output)
     loaded = {library: known_builds.file_state(library) for library in libraries}
     for name, (content, _) in states_before.items():

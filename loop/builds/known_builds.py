@@ -1,7 +1,8 @@
 """The build cache, and the state of each file that a build read.
 
-`<recipe>/<build id>/` holds a library, the compiler's log, and a record with the states of all files that the
-build read. `<recipe>` is a hash of recipe and environment. A library is used while no file has changed.
+`<recipe>/<build id>/` holds a library, the compiler's log, and a record with the states of all
+files that the build read. `<recipe>` is a hash of recipe and environment. A library is used while
+no file has changed.
 """
 
 import contextlib
@@ -30,17 +31,15 @@ HEADER_FLAGS, LIBRARY_FLAGS = ("-I", "-iquote", "-isystem", "-idirafter"), ("-L"
 LIMIT_S = 60.0
 MAX_OPTION_FILE = 1 << 16  # Bytes of the largest file that may hold further flags.
 
-StatFields = tuple[int, ...] | None
-"""Result of stat(2): mode, size, two times of change, inode, device; None for a missing path."""
+StatFields = tuple[int, ...] | None  # stat(2): mode, size, two times, inode, device; None: no file.
 FileState = tuple[str, StatFields]
 """State of one path: content (`nothing`, `other`, or a hash of the bytes) and result of stat(2)."""
-FileStates = dict[str, FileState]
-"""States by path, relative to the variant's folder where possible, in the order of checking."""
+FileStates = dict[str, FileState]  # By path, relative to the variant's folder where possible.
 
 
 def file_state(path: str, before: FileState | None = None) -> FileState:
-    """The present state of a path: content (a hash, or MISSING, or NOT_A_FILE) and stat fields. `before`: an
-    earlier state; while stat(2) gives the same fields, the file is not read again."""
+    """The present state of a path: content (a hash, MISSING or NOT_A_FILE) and stat fields.
+    `before`: an earlier state; while stat(2) gives the same fields, the file is not read again."""
     try:
         status = os.stat(path)
     except (OSError, ValueError):
@@ -52,7 +51,7 @@ def file_state(path: str, before: FileState | None = None) -> FileState:
 
 @functools.lru_cache(maxsize=1 << 14)
 def hash_content(path: str, stat_values: tuple[int, ...]) -> str:
-    """Hash of a file's bytes, cached while its `stat_values` are the same; NOT_A_FILE for others."""
+    """Hash of a file's bytes, cached while `stat_values` are the same; NOT_A_FILE for others."""
     try:
         return content_hash(Path(path).read_bytes()) if stat.S_ISREG(stat_values[0]) else NOT_A_FILE
     except OSError:
@@ -60,8 +59,8 @@ def hash_content(path: str, stat_values: tuple[int, ...]) -> str:
 
 
 def file_states(paths: Iterable[str], folder: Path, output: Path) -> FileStates:
-    """States of the files that the tools listed for a build, without files below `output` and devices. First come
-    those of the variant's `folder`, which change most; last the missing ones."""
+    """States of the files that the tools listed for a build, but for devices and files below
+    `output`. First come those of the variant's `folder`, which change most; last missing ones."""
     own_folders, states = (str(folder), str(folder.resolve())), FileStates()
     for path in paths:
         name = path if os.path.isabs(path) else os.path.normpath(path)
@@ -84,9 +83,8 @@ def is_below(path: str, folder: str) -> bool:
 
 def are_unchanged(states: FileStates, base: Path) -> bool:
     """True if all files still have these states. `base`: folder for relative paths."""
-    return all(
-        file_state(os.path.join(base, name), state)[0] == state[0] for name, state in states.items()
-    )
+    pairs = ((os.path.join(base, name), state) for name, state in states.items())
+    return all(file_state(path, state)[0] == state[0] for path, state in pairs)
 
 
 def parse_make_rules(rule: str) -> list[str]:
@@ -98,47 +96,38 @@ def parse_make_rules(rule: str) -> list[str]:
 
 
 def files_in_flags(flags: Iterable[str], folder: Path) -> dict[str, str]:
-    """Files that flags name, or the text of such a file: options, specs, linker scripts, programs. Name to text;
-    empty for a file above `MAX_OPTION_FILE`. Relative names start at `folder`. Unreadable ones are left out."""
-    text_by_name: dict[str, str] = {}
+    """Files that flags name, or the text of such a file: options, specs, linker scripts, programs.
+    Name to text, empty above `MAX_OPTION_FILE`. Names start at `folder`. Unreadable: left out."""
+    texts: dict[str, str] = {}
     pending = list(flags)
     while pending:
         for word in filter(None, re.split(r"[\s,=@'\"]+", pending.pop())):
             path = folder / word
-            with contextlib.suppress(
-                OSError, ValueError
-            ):  # ValueError: a word that is no file name.
-                if word not in text_by_name and path.is_file():
+            with contextlib.suppress(OSError, ValueError):  # Some words are no file names.
+                if word not in texts and path.is_file():
                     is_small = path.stat().st_size <= MAX_OPTION_FILE
-                    text_by_name[word] = (
-                        path.read_text(errors="surrogateescape") if is_small else ""
-                    )
-                    pending.append(text_by_name[word])
-    return text_by_name
+                    texts[word] = path.read_text(errors="surrogateescape") if is_small else ""
+                    pending.append(texts[word])
+    return texts
 
 
 def shadowing_paths(
-    variant: CAbiVariant, files: Iterable[str], include: Path, loaded: Iterable[str]
+    variant: CAbiVariant, files: tuple[str, ...], include: Path, loaded: Iterable[str]
 ) -> set[str]:
     """Paths where a new file would shadow a file that the build read: each name in each search
     folder. `files`: headers and sources. `loaded`: libraries that the loader takes."""
-    flags, files_read = variant.build.flags, list(files)
+    flags = variant.build.flags
     header_folders = [os.path.dirname(source) for source in variant.sources]
     header_folders += [*_flag_values(flags, HEADER_FLAGS), str(include)]
     header_folders += _folders_in("CPATH", "CPLUS_INCLUDE_PATH")
-    names = {file for file in files_read if not file.startswith(("/", "../"))}
+    names = {file for file in files if not file.startswith(("/", "../"))}
     for folder in header_folders:
-        names |= {
-            os.path.relpath(file, folder) for file in files_read if is_below(file, folder or ".")
-        }
+        names |= {os.path.relpath(file, folder) for file in files if is_below(file, folder or ".")}
     paths = {os.path.join(folder, name) for folder in header_folders for name in names}
-    library_names = [flag[2:] for flag in flags if flag.startswith("-l")]
+    linked = [flag[2:] for flag in flags if flag.startswith("-l")]
+    library_files = [f"lib{name}.{kind}" for name in linked for kind in ("so", "a")]
     for folder in (*_flag_values(flags, LIBRARY_FLAGS), *_folders_in("LIBRARY_PATH")):
-        paths |= {
-            os.path.join(folder, f"lib{name}.{kind}")
-            for name in library_names
-            for kind in ("so", "a")
-        }
+        paths |= {os.path.join(folder, file) for file in library_files}
     words = [word for flag in flags if "-rpath" in flag for word in re.split(r"[,=:]", flag)]
     run_folders = [word for word in words if "/" in word]
     for folder in (*run_folders, *_folders_in("LD_LIBRARY_PATH")):
@@ -159,9 +148,7 @@ def _flag_values(flags: Iterable[str], names: tuple[str, ...]) -> list[str]:
 
 def _folders_in(*variables: str) -> list[str]:
     """Folders listed in these environment variables, such as PATH."""
-    return [
-        folder for name in variables for folder in os.environ.get(name, "").split(":") if folder
-    ]
+    return [folder for name in variables for folder in os.getenv(name, "").split(":") if folder]
 
 
 def compiler_paths(compiler: str) -> list[str]:
@@ -192,18 +179,13 @@ MAX_BUILDS = 256  # Newest builds of a recipe among which `loop` looks for the c
 class BuildRecord(Model):
     """Contents of `build.json`: a library and everything it was built from."""
 
-    recipe: str
-    """Hash of recipe and environment, by `recipe_key`."""
+    recipe: str  # Hash of recipe and environment, by `recipe_key`.
     build_id: str
-    sha256: str
-    """Hash of the library's bytes."""
+    sha256: str  # Hash of the library's bytes.
     seconds: float
-    compiler: str
-    """First line of its `--version`."""
-    files_read: FileStates
-    """Files that the tools read, and `shadowing_paths`; relative to the variant's folder."""
-    libraries_loaded: FileStates
-    """Libraries that the loader would load, by absolute path."""
+    compiler: str  # First line of its `--version`.
+    files_read: FileStates  # What the tools read, and `shadowing_paths`; relative to its folder.
+    libraries_loaded: FileStates  # Libraries that the loader would load, by absolute path.
 
 
 def read_record(folder: Path, base: Path | None = None) -> BuildRecord | None:
@@ -214,38 +196,31 @@ def read_record(folder: Path, base: Path | None = None) -> BuildRecord | None:
         return None
     try:
         record = sums.read_sealed(BuildRecord, folder / RECORD)
-        if base is not None and not are_unchanged(
-            {**record.files_read, **record.libraries_loaded}, base
-        ):
+        if base and not are_unchanged({**record.files_read, **record.libraries_loaded}, base):
             return None
-        is_intact = (
-            record.sha256 == file_state(str(folder / LIBRARY))[0] and record.build_id == folder.name
-        )
+        is_intact = record.sha256 == file_state(str(folder / LIBRARY))[0]
     except (OSError, LoopError):
         return None
-    return record if is_intact else None
+    return record if is_intact and record.build_id == folder.name else None
 
 
 @contextmanager
 def new_folder(cache: Path) -> Iterator[Path]:
-    """A folder in the cache to build in. The next build removes the folder of a killed one. Raises
-    LoopError if the cache cannot be written."""
+    """A new folder in the cache; the next build removes that of a killed one. Raises WorkFailed."""
     with ExitStack() as stack:
         try:
             cache.mkdir(parents=True, exist_ok=True)
             folder = stack.enter_context(locked_temporary_folder(cache, ".making-"))
         except OSError as error:
             message = f"{cache}: cannot write the build cache: {error.strerror}"
-            raise WorkFailed(
-                message, hint="set LOOP_CACHE to a folder that can be written"
-            ) from error
+            raise WorkFailed(message, "set LOOP_CACHE to a folder that can be written") from error
         yield folder
 
 
-def move_folder(folder: Path, destination: Path, is_stored: Callable[[], object]) -> bool:
-    """Rename a finished folder to `destination`, unless another session stored the build first (`is_stored`).
-    Returns True if it replaces a damaged one."""
-    if is_stored():
+def move_folder(folder: Path, destination: Path, find_stored: Callable[[], object]) -> bool:
+    """Rename a finished folder to `destination`, unless `find_stored` finds a build there, which
+    another session stored. Returns True if it replaces a damaged one."""
+    if find_stored():
         return False
     try:
         destination.parent.mkdir(exist_ok=True)
@@ -254,6 +229,6 @@ def move_folder(folder: Path, destination: Path, is_stored: Callable[[], object]
         folder.rename(destination)
         return is_damaged
     except OSError:
-        if not is_stored():
+        if not find_stored():
             raise
         return False

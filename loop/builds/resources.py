@@ -109,14 +109,10 @@ def is_same_build(first: Build, second: Build) -> bool:
         return False
 
 
-KERNEL_LINE = re.compile(
-    r"ptxas info\s*: Compiling entry function '(?P<symbol>[^']+)' for '(?P<architecture>sm_\w+)'"
-)
-FUNCTION_LINE = re.compile(r"ptxas info\s*: Function properties for '?(?P<symbol>[^\s']+)'?")
-STACK_LINE = re.compile(
-    r"\s*(?P<stack>\d+) bytes stack frame, (?P<stores>\d+) bytes spill stores, (?P<loads>\d+) bytes spill loads"
-)
-REGISTERS_LINE = re.compile(r"ptxas info\s*: Used (?P<registers>\d+) registers")
+KERNEL_LINE = re.compile(r"ptxas info\s*: Compiling entry function '([^']+)' for '(sm_\w+)'")
+FUNCTION_LINE = re.compile(r"ptxas info\s*: Function properties for '?([^\s']+)'?")
+STACK_LINE = re.compile(r"\s*(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill")
+REGISTERS_LINE = re.compile(r"ptxas info\s*: Used (\d+) registers")
 SHARED_BYTES = re.compile(r"(\d+) bytes smem")
 OMISSION_LINE = re.compile(r"^\.\.\. \d+ bytes left out \.\.\.$", re.MULTILINE)
 REPORT_FLAGS = {"-res-usage", "--resource-usage"}
@@ -143,38 +139,30 @@ def requests_report(flags: Sequence[str]) -> bool:
 
 
 def parse_report(log: str) -> tuple[KernelResources, ...]:
-    """Resources of each kernel in a compiler's log, by mangled name; empty without a report.
-    Includes device functions that have a stack frame or spill."""
+    """Resources of kernels, and of device functions with a stack frame or spill, in a compiler's
+    log, with mangled names; empty without a report."""
     kernels: dict[tuple[str, str], KernelResources] = {}
     architecture = entry = function = ""
     for line in log.splitlines():
         symbol, fields = "", dict[str, int]()
         if match := KERNEL_LINE.match(line):
-            architecture, entry = match["architecture"], match["symbol"]
+            entry, architecture = match.groups()
             symbol, fields = entry, {"entry": True}
         elif match := FUNCTION_LINE.match(line):
-            function = match["symbol"]
+            function = match[1]
         elif match := STACK_LINE.match(line):
-            stack, stores, loads = (int(match[name]) for name in ("stack", "stores", "loads"))
-            symbol, fields = (
-                function,
-                {"stack_bytes": stack, "spill_stores": stores, "spill_loads": loads},
-            )
+            stack, stores, loads = map(int, match.groups())
+            symbol = function
+            fields = {"stack_bytes": stack, "spill_stores": stores, "spill_loads": loads}
         elif match := REGISTERS_LINE.match(line):
-            shared, registers = SHARED_BYTES.search(line), int(match["registers"])
-            symbol, fields = (
-                entry,
-                {"registers": registers, "shared_bytes": int(shared[1]) if shared else 0},
-            )
+            symbol, shared = entry, SHARED_BYTES.search(line)
+            fields = {"registers": int(match[1]), "shared_bytes": int(shared[1]) if shared else 0}
         if fields and architecture:
             names = {"symbol": symbol, "name": symbol, "architecture": architecture}
             kernel = kernels.get((architecture, symbol)) or KernelResources(**names, entry=False)
             kernels[architecture, symbol] = kernel.model_copy(update=fields)
-    return tuple(
-        kernel
-        for kernel in kernels.values()
-        if kernel.entry or kernel.stack_bytes or kernel.spill_bytes
-    )
+    parsed = kernels.values()
+    return tuple(each for each in parsed if each.entry or each.stack_bytes or each.spill_bytes)
 
 
 def read_report(build: Build) -> tuple[tuple[KernelResources, ...], bool]:
@@ -184,7 +172,5 @@ def read_report(build: Build) -> tuple[tuple[KernelResources, ...], bool]:
     log = path.read_text(errors="replace") if path.is_file() else ""
     kernels = parse_report(log)
     names = demangle_symbols([kernel.symbol for kernel in kernels])
-    named_kernels = tuple(
-        kernel.model_copy(update={"name": names[kernel.symbol]}) for kernel in kernels
-    )
-    return named_kernels, bool(OMISSION_LINE.search(log))
+    named = tuple(kernel.model_copy(update={"name": names[kernel.symbol]}) for kernel in kernels)
+    return named, bool(OMISSION_LINE.search(log))

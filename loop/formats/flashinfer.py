@@ -1,7 +1,6 @@
-"""FlashInfer Trace and SOL-ExecBench: definition, workloads and solutions in JSON; targets of them."""
+"""FlashInfer Trace and SOL-ExecBench: definition, workloads and solutions in JSON; target files."""
 
 import importlib.util
-import json
 import sysconfig
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,7 +11,7 @@ from pydantic import Field
 from loop.base.documents import Document, complain
 from loop.base.errors import DefinitionError, UsageError
 from loop.formats import model
-from loop.formats.model import Module, file_error, read_json, read_text
+from loop.formats.model import Case, ForeignTask, Module, file_error, read_json, read_text
 from loop.model.base import Count
 from loop.model.dtypes import FLOATS
 
@@ -20,8 +19,7 @@ Name = Annotated[str, Field(min_length=1)]
 
 
 class Axis(model.TaskFile):
-    """An axis: `const` has a value, the size of `var` is in each workload, that of `expr`, which only
-    SOL-ExecBench has, is a formula of other axes."""
+    """An axis: `const` has a value, workloads set `var`, `expr` is a formula (in SOL-ExecBench)."""
 
     type: Literal["const", "var", "expr"]
     value: Count | None = None
@@ -40,11 +38,9 @@ class Definition(model.TaskFile):
 
     name: Name
     axes: dict[str, Axis]
-    inputs: dict[str, Argument]
-    """Inputs in the order of the call."""
+    inputs: dict[str, Argument]  # Inputs in the order of the call.
     outputs: dict[str, Argument]
-    reference: Name
-    """Python source with a function `run`."""
+    reference: Name  # Python source with a function `run`.
     custom_inputs_entrypoint: str | None = None
     """SOL-ExecBench: name of the reference's function that makes the inputs."""
 
@@ -62,10 +58,8 @@ class TraceTolerance(model.TaskFile):
 
     max_atol: float = 1e-2
     max_rtol: float = 1e-2
-    required_matched_ratio: float = 0.99
-    """Share of elements that have to be within the tolerance."""
-    max_error_cap: float | None = None
-    """Largest absolute error of any element; None: no cap."""
+    required_matched_ratio: float = 0.99  # Share of elements that have to be within the tolerance.
+    max_error_cap: float | None = None  # Largest absolute error of any element; None: no cap.
 
 
 class TraceWorkload(model.TaskFile):
@@ -94,16 +88,12 @@ class Source(model.TaskFile):
 class SolutionBuild(model.TaskFile):
     """How a solution is built and called."""
 
-    language: str | None = None
-    """The language, in FlashInfer Trace."""
-    languages: tuple[str, ...] = ()
-    """The languages, in SOL-ExecBench."""
+    language: str | None = None  # The language, in FlashInfer Trace.
+    languages: tuple[str, ...] = ()  # The languages, in SOL-ExecBench.
     target_hardware: tuple[str, ...]
-    entry_point: Annotated[str, Field(pattern=r"^[^:]+::[^:]+$")]
-    """`file::function`."""
+    entry_point: Annotated[str, Field(pattern=r"^[^:]+::[^:]+$")]  # `file::function`.
     destination_passing_style: bool = True
-    binding: str | None = None
-    """How Python calls compiled code, as in `torch`."""
+    binding: str | None = None  # How Python calls compiled code, as in `torch`.
     compile_options: dict[str, Any] | None = None
 
 
@@ -127,24 +117,14 @@ DEFINITION_FILE, WORKLOAD_FILE = "definition.json", "workload.jsonl"
 LANGUAGES = {
     TRACE: ("python", "triton", "cpp", "cuda", "tilelang"),
     SOL: (
-        "pytorch",
-        "triton",
-        "cute_dsl",
-        "cutile",
-        "cudnn_frontend",
-        "cutlass",
-        "cudnn",
-        "cublas",
+        "pytorch", "triton", "cute_dsl", "cutile", "cudnn_frontend", "cutlass", "cudnn", "cublas",
         "cuda_cpp",
     ),
-}
+}  # fmt: skip
 """Format to the languages that a solution may use."""
 RULE_BY_FORMAT = {
     TRACE: model.AcceptanceRule(
-        atol=1e-2,
-        rtol=1e-2,
-        either=True,
-        note="an evaluation's own settings may differ by kind of operator",
+        atol=1e-2, rtol=1e-2, either=True, note="an evaluation may set others by kind of operator"
     ),
     SOL: model.AcceptanceRule(
         atol=1e-2, rtol=1e-2, matched_ratio=0.99, note="10 rounds of fresh inputs; all zeros fail"
@@ -159,7 +139,7 @@ TIMING_BY_FORMAT = {
     ),
     SOL: model.Timing(
         method="CUPTI, 10 calls to warm up, median of 50",
-        score="1 / (1 + (t - t_sol) / (t_baseline - t_sol)): 0.5 at the baseline, 1 at the hardware's limit",
+        score="1 / (1 + (t - t_sol) / (t_baseline - t_sol)): 0.5 at the baseline, 1 at the limit",
         **UNCHECKED,
     ),
 }
@@ -198,16 +178,14 @@ def _read_workloads(dialect: str, path: Path) -> list[Workload]:
                 workloads.append((*read_json(file, TraceWorkload, text, lines_above), file))
             elif text.strip():
                 line, document = read_json(file, TraceLine, text, lines_above)
-                workloads += (
-                    [(line.workload, document, file)] if line.definition == path.stem else []
-                )
+                if line.definition == path.stem:
+                    workloads.append((line.workload, document, file))
     return workloads
 
 
-def load(dialect: str, path: Path, why: str) -> model.ForeignTask:
-    """Read a task of `dialect`, TRACE or SOL, after a check of all its files. `why`: how it was recognised. All
-    workloads of a SOL-ExecBench problem are judged by the loosest of their tolerances. Raises DefinitionError with
-    the line of a mistake."""
+def load(dialect: str, path: Path) -> ForeignTask:
+    """Read a task of `dialect`, TRACE or SOL, and check its files. The loosest tolerance of a
+    SOL-ExecBench problem counts for all workloads. Raises DefinitionError with a mistake's line."""
     is_sol = dialect == SOL
     if is_sol:
         path = path.parent if path.name == DEFINITION_FILE else path
@@ -218,7 +196,7 @@ def load(dialect: str, path: Path, why: str) -> model.ForeignTask:
         solutions = [other for other in solutions if path.stem in other.read_text(errors="replace")]
     workloads = _read_workloads(dialect, path)
     definition, document = read_json(file, Definition)
-    module = _parse_reference(dialect, definition, document, file)
+    module = _read_reference(dialect, definition, document, file)
     hardware: dict[str, None] = {}
     for solution_file in solutions:
         solution, _ = read_json(solution_file, Solution)
@@ -231,40 +209,32 @@ def load(dialect: str, path: Path, why: str) -> model.ForeignTask:
         missing_axes = sorted(variable_axes - set(workload.axes))
         if unknown_inputs or missing_axes:
             field = "axes" if missing_axes else "inputs"
-            expected = (
-                "a size of each variable axis" if missing_axes else "inputs of the definition"
-            )
+            expected = "a size of each var axis" if missing_axes else "inputs of the definition"
             keys = (field,) if is_sol else ("workload", field)
             got = ", ".join(missing_axes or unknown_inputs)
             raise DefinitionError([complain(workload_document, keys, expected, got)])
         files.append(workload_file)
         data_files |= {root / origin.path for origin in workload.inputs.values() if origin.path}
-        cases.append(
-            model.Case(name=workload.uuid, use=("check", "time"), arguments=dict(workload.axes))
-        )
+        cases.append(Case(name=workload.uuid, use=("check", "time"), arguments=dict(workload.axes)))
     rule = RULE_BY_FORMAT[dialect]
-    tolerances = {workload.tolerance for workload, *_ in workloads} if is_sol else set()
-    if tolerances:  # A workload that states no tolerance has the default.
+    rules = {workload.tolerance for workload, *_ in workloads} if is_sol else set()
+    if rules:  # A workload that states no tolerance has the default.
         loosest = max(
-            tolerances,
-            key=lambda each: (each.max_atol, each.max_rtol, -each.required_matched_ratio),
+            rules, key=lambda each: (each.max_atol, each.max_rtol, -each.required_matched_ratio)
         )
-        count_text = (
-            f"{len(tolerances)} rules, judged by the loosest; " if len(tolerances) > 1 else ""
-        )
+        note = f"{len(rules)} rules, judged by the loosest; " if len(rules) > 1 else ""
         rule = model.AcceptanceRule(
             atol=loosest.max_atol,
             rtol=loosest.max_rtol,
             matched_ratio=loosest.required_matched_ratio,
             cap=loosest.max_error_cap,
-            note=count_text + rule.note,
+            note=note + rule.note,
         )
     arguments = (*definition.inputs.values(), *definition.outputs.values())
     signature = f"run({', '.join(definition.inputs)}) -> {', '.join(definition.outputs)}"
     needs_cuda = model.uses_cuda([module]) or "triton" in module.imported_packages
-    return model.ForeignTask(
+    return ForeignTask(
         format=dialect,
-        why=why,
         name=definition.name,
         path=path,
         files=tuple(dict.fromkeys((*files, *solutions))),
@@ -283,30 +253,21 @@ def load(dialect: str, path: Path, why: str) -> model.ForeignTask:
     )
 
 
-def _parse_reference(
-    dialect: str, definition: Definition, document: Document, file: Path
-) -> Module:
-    """Check a definition and parse its reference. `document`: the definition's, for complaints. Raises
-    DefinitionError for unknown types, inconsistent names, and a reference without a `run` of these inputs or
-    without the generator that the definition names."""
+def _read_reference(dialect: str, definition: Definition, document: Document, file: Path) -> Module:
+    """Check a definition, and parse its reference. Raises DefinitionError for unknown types,
+    inconsistent names, and a reference without a `run` of these inputs or the named generator."""
     complaints = []
     for field, arguments in (("inputs", definition.inputs), ("outputs", definition.outputs)):
         for name, argument in arguments.items():
             if argument.dtype not in model.ELEMENT_TYPES:
                 keys = (field, name, "dtype")
-                complaints.append(
-                    complain(document, keys, "a known element type", repr(argument.dtype))
-                )
+                complaints.append(complain(document, keys, "a known type", repr(argument.dtype)))
             for axis in argument.shape or ():
                 if axis not in definition.axes:
                     keys = (field, name, "shape")
-                    complaints.append(
-                        complain(document, keys, "axes of the definition", repr(axis))
-                    )
+                    complaints.append(complain(document, keys, "one of `axes`", repr(axis)))
     for name in definition.inputs.keys() & definition.outputs.keys():
-        expected = (
-            "a name that no input has"  # `key`: the complaint points to the name, not its value.
-        )
+        expected = "a name that no input has"  # `key`: point to the name, not its value.
         complaints.append(complain(document, ("outputs", name), expected, repr(name), key=True))
     for name, definition_axis in definition.axes.items():
         if dialect == TRACE and definition_axis.type == "expr":
@@ -326,10 +287,8 @@ def _parse_reference(
         raise DefinitionError([complain(document, ("reference",), "a function `run`", "none")])
     names = [argument.arg for argument in run.args.args]
     if len(names) != len(definition.inputs) and not run.args.vararg:
-        expected = f"run({', '.join(definition.inputs)})"
-        raise DefinitionError(
-            [complain(document, ("reference",), expected, f"run({', '.join(names)})")]
-        )
+        expected, got = f"run({', '.join(definition.inputs)})", f"run({', '.join(names)})"
+        raise DefinitionError([complain(document, ("reference",), expected, got)])
     if generator and module.find_function(generator) is None:
         field, expected = "custom_inputs_entrypoint", "a function of the reference"
         raise DefinitionError([complain(document, (field,), expected, repr(generator))])
@@ -343,9 +302,7 @@ def check_sources(solution: Solution, file: Path) -> None:
         if Path(path).is_absolute() or ".." in Path(path).parts:
             raise file_error(file, "paths of sources below the solution's own folder", repr(path))
     if solution.spec.entry_point.split("::")[0] not in paths:
-        raise file_error(
-            file, f"one of its sources ({', '.join(paths)})", solution.spec.entry_point
-        )
+        raise file_error(file, f"one of its files ({', '.join(paths)})", solution.spec.entry_point)
 
 
 COMPILED_LANGUAGES = ("cpp", "cuda", "cuda_cpp")
@@ -364,34 +321,41 @@ UNIT_TEMPLATE = """// Made by loop: the solution {name} behind the C interface.
 #include "{source}"
 
 namespace loop_made {{
-thread_local std::string said;
+using Values = std::vector<at::Tensor>;
+thread_local std::string message;
 
-at::Tensor of(const LoopTensor &one) {{
+at::Tensor of(const LoopTensor &tensor) {{
   static const at::ScalarType types[] = {{
-      at::ScalarType::Undefined, at::kFloat, at::kHalf, at::kBFloat16, at::kDouble, at::kInt, at::kLong, at::kByte,
-      at::kChar, at::kShort, at::kBool, at::kFloat8_e4m3fn, at::kFloat8_e5m2}};
-  auto options = at::TensorOptions().dtype(types[one.dtype]).device({device});
-  return at::from_blob(one.data, {{one.sizes, (size_t)one.rank}}, {{one.strides, (size_t)one.rank}}, options);
+      at::ScalarType::Undefined, at::kFloat, at::kHalf, at::kBFloat16, at::kDouble, at::kInt,
+      at::kLong, at::kByte, at::kChar, at::kShort, at::kBool, at::kFloat8_e4m3fn,
+      at::kFloat8_e5m2}};
+  auto options = at::TensorOptions().dtype(types[tensor.dtype]).device({device});
+  size_t rank = tensor.rank;
+  return at::from_blob(tensor.data, {{tensor.sizes, rank}}, {{tensor.strides, rank}}, options);
 }}
 
-void keep(LoopTensor *outputs, const std::vector<at::Tensor> &found) {{
-  TORCH_CHECK(found.size() == {count}, "it returned ", found.size(), " outputs instead of {count}");
-  for (const auto &one : found) {{
-    const at::Tensor wanted = of(*outputs++);
-    TORCH_CHECK(one.scalar_type() == wanted.scalar_type() && one.sizes() == wanted.sizes(), "it returned ",
-                one.scalar_type(), " ", one.sizes(), " instead of ", wanted.scalar_type(), " ", wanted.sizes());
-    wanted.copy_(one);
+void keep(LoopTensor *outputs, const Values &values) {{
+  TORCH_CHECK(values.size() == {count}, "it returned ", values.size(), " outputs, not {count}");
+  for (const auto &value : values) {{
+    const at::Tensor output = of(*outputs++);
+    TORCH_CHECK(value.scalar_type() == output.scalar_type() && value.sizes() == output.sizes(),
+                "it returned ", value.scalar_type(), " ", value.sizes(), " instead of ",
+                output.scalar_type(), " ", output.sizes());
+    output.copy_(value);
   }}
 }}
-void keep(LoopTensor *outputs, const at::Tensor &found) {{ keep(outputs, std::vector<at::Tensor>{{found}}); }}
-template <class... Tensors> void keep(LoopTensor *outputs, const std::tuple<Tensors...> &found) {{
-  std::apply([&](const auto &...one) {{ keep(outputs, std::vector<at::Tensor>{{one...}}); }}, found);
+void keep(LoopTensor *outputs, const at::Tensor &value) {{ keep(outputs, Values{{value}}); }}
+template <class... Tensors> void keep(LoopTensor *outputs, const std::tuple<Tensors...> &values) {{
+  std::apply([&](const auto &...each) {{ keep(outputs, Values{{each...}}); }}, values);
 }}
 }}  // namespace loop_made
 
-LOOP_EXPORT __attribute__((weak)) const char *loop_error(int) {{ return loop_made::said.c_str(); }}
+LOOP_EXPORT __attribute__((weak)) const char *loop_error(int) {{
+  return loop_made::message.c_str();
+}}
 
-LOOP_EXPORT int {entry}(const LoopTensor *inputs, LoopTensor *outputs, const double *, void *stream) {{
+LOOP_EXPORT int {entry}(const LoopTensor *inputs, LoopTensor *outputs, const double *,
+                        void *stream) {{
   try {{
     at::NoGradGuard no_gradients;
     {guard}
@@ -399,97 +363,77 @@ LOOP_EXPORT int {entry}(const LoopTensor *inputs, LoopTensor *outputs, const dou
     {call};
     return 0;
   }} catch (const c10::Error &error) {{
-    loop_made::said = error.what_without_backtrace();
+    loop_made::message = error.what_without_backtrace();
   }} catch (const std::exception &error) {{
-    loop_made::said = error.what();
+    loop_made::message = error.what();
   }}
   return 1;
 }}
 """
 CUDA_HEADERS = "#include <ATen/cuda/CUDAContext.h>\n#include <c10/cuda/CUDAGuard.h>\n"
-STREAM = (
-    "c10::cuda::CUDAStreamGuard guard(c10::cuda::getStreamFromExternal((cudaStream_t)stream, 0));"
-)
+GUARD = "c10::cuda::CUDAStreamGuard on(c10::cuda::getStreamFromExternal((cudaStream_t)stream, 0));"
 
 
 def build_recipe(solution: Solution, folder: str, *, is_cuda: bool) -> dict[str, Any]:
-    """The build recipe of a solution in C++ (g++) or CUDA (nvcc): torch's headers and libraries, and its own
-    options. `folder`: the solution's, in the target. Raises UsageError without torch headers."""
+    """The build recipe of a solution in C++ (g++) or CUDA (nvcc): torch's headers and libraries,
+    and its own options. `folder`: the solution's, in the target. Raises UsageError without it."""
     spec = importlib.util.find_spec("torch")
     torch = Path((spec.submodule_search_locations or [""])[0]) if spec else Path()
     if not (torch / "include/torch/extension.h").is_file():
-        raise UsageError(
-            "a solution in C++ or CUDA needs the headers of torch, which are not installed here"
-        )
-    include, python_include = torch / "include", sysconfig.get_paths()["include"]
+        raise UsageError("a solution in C++ or CUDA needs torch's headers, which are not installed")
+    include, library_folder = torch / "include", torch / "lib"
+    python_include = sysconfig.get_paths()["include"]
     headers = (folder, include, include / "torch/csrc/api/include", python_include)
-    common_flags = [
-        "-std=c++20",
-        *(f"-I{path}" for path in headers),
-        "-DTORCH_EXTENSION_NAME=loop_answer_of",
-    ]
-    libraries = [f"-L{torch / 'lib'}", "-lc10", "-ltorch_cpu", "-ltorch", "-ltorch_python"]
+    common = ["-std=c++20", *(f"-I{path}" for path in headers), "-DTORCH_EXTENSION_NAME=loop_unit"]
+    libraries = [f"-L{library_folder}", "-lc10", "-ltorch_cpu", "-ltorch", "-ltorch_python"]
     options = solution.spec.compile_options or {}
     own_link_flags = [str(option) for option in options.get("ld_flags", ())]
     if not is_cuda:
-        flags = [*map(str, options.get("cflags", ()))]
-        link_flags = [
-            "-Wl,--no-as-needed",
-            *libraries,
-            f"-Wl,-rpath,{torch / 'lib'}",
-            *own_link_flags,
-        ]
-        return {"compiler": "g++", "flags": ["-O3", *common_flags, *flags, *link_flags]}
-    flags = [*map(str, options.get("cuda_cflags", ("-O3", "--use_fast_math")))]
-    libraries += [
-        "-lc10_cuda",
-        "-ltorch_cuda",
-        "-Xlinker",
-        f"-rpath,{torch / 'lib'}",
-        *own_link_flags,
-    ]
-    link_flags = ["--expt-relaxed-constexpr", "-Xlinker", "--no-as-needed", *libraries]
-    return {"compiler": "nvcc", "flags": [*flags, "-arch={arch}", *common_flags, *link_flags]}
+        flags = ["-O3", *common, *map(str, options.get("cflags", ()))]
+        flags += ["-Wl,--no-as-needed", *libraries, f"-Wl,-rpath,{library_folder}"]
+        return {"compiler": "g++", "flags": [*flags, *own_link_flags]}
+    flags = [*map(str, options.get("cuda_cflags", ("-O3", "--use_fast_math"))), "-arch={arch}"]
+    flags += [*common, "--expt-relaxed-constexpr", "-Xlinker", "--no-as-needed", *libraries]
+    flags += ["-lc10_cuda", "-ltorch_cuda", "-Xlinker", f"-rpath,{library_folder}"]
+    return {"compiler": "nvcc", "flags": [*flags, *own_link_flags]}
 
 
 PYTHON_LANGUAGES = ("python", "triton", "pytorch")
 HEAD = '''"""Made by loop: {what}, as a target calls it."""
 
-import json
 from pathlib import Path
 
 from loop.workers import foreign
 
 HERE = Path(__file__).parent
 '''
-ENTRY_TEMPLATE = HEAD
-ENTRY_TEMPLATE += '''SPECS = json.loads("""{specs}""")
-SIZES = json.loads("""{sizes}""")
+ENTRY_TEXT = HEAD
+ENTRY_TEXT += """REFERENCE = HERE / "reference.py"
+SPECS = {specs!r}
+SIZES = {sizes!r}
+OUTPUTS = {outputs!r}
 
 inputs = {generator}
-OUTPUTS = json.loads("""{outputs}""")
-expected = foreign.pass_by_position(foreign.import_function(HERE / "reference.py", "run"), list(SPECS), OUTPUTS)
-'''
-RANDOM_INPUTS = "foreign.make_random_generator(SPECS, SIZES)"
-CUSTOM_INPUTS = 'foreign.adapt_axes_generator(foreign.import_function(HERE / "reference.py", "{name}"), list(SPECS))'
-ANSWER_TEMPLATE = HEAD
-ANSWER_TEMPLATE += '''INPUTS = json.loads("""{inputs}""")
-OUTPUTS = json.loads("""{outputs}""")
-SIZES = json.loads("""{sizes}""")
+expected = foreign.pass_by_position(foreign.import_function(REFERENCE, "run"), list(SPECS), OUTPUTS)
+"""
+RANDOM = "foreign.make_random_generator(SPECS, SIZES)"
+CUSTOM = 'foreign.adapt_axes_generator(foreign.import_function(REFERENCE, "{name}"), list(SPECS))'
+ANSWER_TEXT = HEAD
+ANSWER_TEXT += """INPUTS = {inputs!r}
+OUTPUTS = {outputs!r}
+SIZES = {sizes!r}
 
 answer = foreign.import_function(HERE / "{file}", "{function}")
 run = {run}
-'''
+"""
 RUN_PASSING = "foreign.return_outputs(answer, INPUTS, OUTPUTS, SIZES)"
-RUN_RETURNING = "foreign.pass_by_position(answer, list(INPUTS), {name: dtype for name, (_, dtype) in OUTPUTS.items()})"
+RUN_RETURNING = "foreign.pass_by_position(answer, list(INPUTS), OUTPUTS)"
 
 
-def make_target(task: model.ForeignTask, answers: Mapping[str, Path]) -> model.TargetDraft:
-    """Make a target of the task and answers (name to file), or of its reference without any. Raises LoopError."""
+def make_target(task: ForeignTask, answers: Mapping[str, Path]) -> model.TargetDraft:
+    """Make a target of the task and answers (name to file), or its reference. Raises LoopError."""
     definition, _ = read_json(task.files[0], Definition)
-    sizes: dict[
-        str, int | str
-    ] = {}  # Axes that workloads do not set: constants and formulas, in order.
+    sizes: Sizes = {}
     for name, axis in definition.axes.items():
         if axis.type != "var":
             sizes[name] = (axis.expression if axis.type == "expr" else axis.value) or 0
@@ -497,34 +441,24 @@ def make_target(task: model.ForeignTask, answers: Mapping[str, Path]) -> model.T
     generator = definition.custom_inputs_entrypoint
     values = {
         "what": "the task",
-        "specs": _json_literal(
-            {name: (each.shape, each.dtype) for name, each in definition.inputs.items()}
-        ),
-        "sizes": _json_literal(sizes),
-        "outputs": _json_literal({name: each.dtype for name, each in definition.outputs.items()}),
-        "generator": CUSTOM_INPUTS.format(name=generator) if generator else RANDOM_INPUTS,
+        "specs": {name: (each.shape, each.dtype) for name, each in definition.inputs.items()},
+        "sizes": sizes,
+        "outputs": {name: each.dtype for name, each in definition.outputs.items()},
+        "generator": CUSTOM.format(name=generator) if generator else RANDOM,
     }
-    texts = {
-        "reference.py": definition.reference + "\n",
-        "entry.py": ENTRY_TEMPLATE.format(**values),
-    }
+    texts = {"reference.py": definition.reference + "\n", "entry.py": ENTRY_TEXT.format(**values)}
     variants: dict[str, Any] = {}
     for name, path in answers.items():
         variants[name], answer_texts = _answer_variant(task, definition, name, path, entries, sizes)
         texts |= answer_texts
     if not variants:
-        title = "the task's own reference"
-        variants[model.REFERENCE_VARIANT] = model.variant_fields(
-            task, "entry.py", "expected", title, "example"
-        )
+        variants[model.REFERENCE_VARIANT] = model.variant_fields(task, "entry.py", "expected")
     scalars = {}
     for name, argument in definition.inputs.items():
         if argument.shape is None:
             scalars[name] = {"kind": "flag" if argument.dtype == "bool" else "number"}
     axes = [name for name, axis in definition.axes.items() if axis.type != "expr"]
-    types = [
-        argument.dtype for argument in (*definition.outputs.values(), *definition.inputs.values())
-    ]
+    types = [each.dtype for each in (*definition.outputs.values(), *definition.inputs.values())]
     # The type whose tolerance counts.
     dtype = next((dtype for dtype in types if dtype in FLOATS), "float32")
     fields = {
@@ -533,7 +467,7 @@ def make_target(task: model.ForeignTask, answers: Mapping[str, Path]) -> model.T
         "generator": {"python": "entry.py:inputs", "passes": "keywords"},
         "reference": {"python": "entry.py:expected"},
         "baseline": {"python": "entry.py:expected"},
-        "tolerance": {name: model.tolerance_fields(task.judging, 1e-2) for name in FLOATS},
+        "tolerance": model.tolerance_fields(task.judging, dict.fromkeys(FLOATS, 1e-2)),
         "dtypes": dict.fromkeys(("cpu", "cuda"), dtype),
         "workloads": {"task": entries},
         "variants": variants,
@@ -541,31 +475,21 @@ def make_target(task: model.ForeignTask, answers: Mapping[str, Path]) -> model.T
     return model.TargetDraft(fields, {}, texts)
 
 
-Entries = Sequence[
-    Mapping[str, Any]
-]  # Workloads of target.yaml: each maps axes and scalars to values.
+Sizes = dict[str, int | str]  # Axes that no workload sets, to a constant or a formula, in order.
+Entries = Sequence[Mapping[str, Any]]  # Workloads of target.yaml: axes and scalars to values.
 
 
-def _json_literal(value: Any) -> str:
-    """A value as JSON text, escaped for a triple-quoted Python string."""
-    return json.dumps(value).replace("\\", "\\\\")
-
-
-def _workload_entries(task: model.ForeignTask, definition: Definition) -> list[dict[str, Any]]:
-    """Workloads of target.yaml; those with inputs in files are left out. Raises UsageError without any, and for an
-    axis that loop cannot name."""
+def _workload_entries(task: ForeignTask, definition: Definition) -> list[dict[str, Any]]:
+    """Workloads of target.yaml without inputs in files. Raises UsageError for none or bad names."""
     constants = {name: axis.value for name, axis in definition.axes.items() if axis.type == "const"}
     variable_axes = [name for name, axis in definition.axes.items() if axis.type == "var"]
     entries = []
     for workload, *_ in _read_workloads(task.format, task.path):
         if not any(source.type == "safetensors" for source in workload.inputs.values()):
             sizes = {name: workload.axes[name] for name in variable_axes}
-            scalars = {
-                name: source.value
-                for name, source in workload.inputs.items()
-                if source.type == "scalar"
-            }
-            entry = {**constants, **sizes, **scalars}
+            entry: dict[str, Any] = {**constants, **sizes}
+            for name, source in workload.inputs.items():
+                entry |= {name: source.value} if source.type == "scalar" else {}
             for name in entry:
                 if not model.WORKLOAD_NAME.fullmatch(name):
                     raise UsageError(f"{task.path}: {name}: loop cannot name such an axis")
@@ -577,24 +501,17 @@ def _workload_entries(task: model.ForeignTask, definition: Definition) -> list[d
 
 
 def _answer_variant(
-    task: model.ForeignTask,
-    definition: Definition,
-    name: str,
-    path: Path,
-    entries: Entries,
-    sizes: Mapping[str, int | str],
+    task: ForeignTask, definition: Definition, name: str, path: Path, entries: Entries, sizes: Sizes
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """A solution as a variant `name`, and its files (name to text). `entries`: the workloads. `sizes`: axis to a
-    constant or a formula. Raises LoopError if it cannot run: definition, language or entry do not fit."""
+    """A solution as a variant `name`, and its files (name to text). `entries`: the workloads.
+    Raises LoopError if it cannot run: definition, language or entry do not fit."""
     solution, _ = read_json(path, Solution)
     if solution.definition != definition.name:
         raise file_error(path, f"a solution of {definition.name}", f"one of {solution.definition}")
     runnable = (*PYTHON_LANGUAGES, *COMPILED_LANGUAGES)
     if not solution.languages <= set(runnable):
         written = ", ".join(sorted(solution.languages))
-        raise UsageError(
-            f"{path}: written in {written}; loop runs solutions in {', '.join(runnable)}"
-        )
+        raise UsageError(f"{path}: written in {written}; loop runs {', '.join(runnable)}")
     check_sources(solution, path)
     folder = f"{model.ANSWERS}/{name}"
     texts = {f"{folder}/{source.path}": source.content for source in solution.sources}
@@ -605,17 +522,21 @@ def _answer_variant(
     content = next(source.content for source in solution.sources if source.path == file)
     if not model.read_module(path, content).defines(function):
         raise file_error(path, f"{file} with a function {function}", "no such function")
-    outputs = {key: (each.shape or (), each.dtype) for key, each in definition.outputs.items()}
+    outputs: dict[str, Any] = {key: each.dtype for key, each in definition.outputs.items()}
+    run = RUN_RETURNING
+    if solution.spec.destination_passing_style:
+        outputs = {key: (each.shape or (), each.dtype) for key, each in definition.outputs.items()}
+        run = RUN_PASSING
     values = {
         "what": f"the solution {name}",
         "file": f"{folder}/{file}",
-        "run": RUN_PASSING if solution.spec.destination_passing_style else RUN_RETURNING,
-        "inputs": _json_literal({key: each.shape for key, each in definition.inputs.items()}),
-        "outputs": _json_literal(outputs),
-        "sizes": _json_literal(sizes),
+        "run": run,
+        "inputs": {key: each.shape for key, each in definition.inputs.items()},
+        "outputs": outputs,
+        "sizes": sizes,
         "function": function,
     }
-    texts[f"{name}_answer.py"] = ANSWER_TEMPLATE.format(**values)
+    texts[f"{name}_answer.py"] = ANSWER_TEXT.format(**values)
     python_files = [source.content for source in solution.sources if source.path.endswith(".py")]
     modules = [model.read_module(path, content) for content in python_files]
     own_modules = [Path(source.path).parts[0].removesuffix(".py") for source in solution.sources]
@@ -626,38 +547,31 @@ def _answer_variant(
 def _compiled_variant(
     definition: Definition, folder: str, path: Path, solution: Solution, entries: Entries
 ) -> tuple[dict[str, Any], str, str]:
-    """For a C++ or CUDA solution: the variant's fields, and name and text of its translation unit. Scalars
-    are compiled into the unit, so all workloads (`entries`) have to agree on them."""
-    if solution.spec.binding != "torch" and not solution.spec.languages:
-        raise UsageError(
-            f"{path}: bound by {solution.spec.binding or 'tvm-ffi'}; loop builds the binding `torch`"
-        )
+    """Of a C++ or CUDA solution: the variant's fields, and name and text of its translation unit.
+    Scalars are compiled into the unit, so all workloads (`entries`) have to agree on them."""
+    spec = solution.spec
+    if spec.binding != "torch" and not spec.languages:
+        raise UsageError(f"{path}: bound by {spec.binding or 'tvm-ffi'}; loop builds `torch`")
     scalars = [name for name, argument in definition.inputs.items() if argument.shape is None]
     if any(entry[name] != entries[0][name] for entry in entries for name in scalars):
-        raise UsageError(
-            f"{path}: compiled answers are given tensors; {', '.join(scalars)} differs by workload"
-        )
+        listed = ", ".join(scalars)
+        raise UsageError(f"{path}: compiled answers get tensors; {listed} differs by workload")
     tensors = [name for name in definition.inputs if name not in scalars]
     lines = [f"    auto in_{name} = loop_made::of(inputs[{n}]);" for n, name in enumerate(tensors)]
     arguments = []
     for name in definition.inputs:
         value = entries[0].get(name)
-        literal = (
-            str(value).lower() if isinstance(value, bool) else repr(value)
-        )  # As C++ writes it.
+        literal = str(value).lower() if isinstance(value, bool) else repr(value)  # In C++.
         arguments.append(literal if name in scalars else f"in_{name}")
-    file, _, function = solution.spec.entry_point.partition("::")
+    file, _, function = spec.entry_point.partition("::")
     call = f"loop_made::keep(outputs, {function}({', '.join(arguments)}))"
-    if solution.spec.destination_passing_style:
-        output_names = [f"out_{name}" for name in definition.outputs]
-        lines += [
-            f"    auto {name} = loop_made::of(outputs[{n}]);" for n, name in enumerate(output_names)
-        ]
-        call = f"{function}({', '.join([*arguments, *output_names])})"
+    if spec.destination_passing_style:
+        names = [f"out_{name}" for name in definition.outputs]
+        lines += [f"    auto {name} = loop_made::of(outputs[{n}]);" for n, name in enumerate(names)]
+        call = f"{function}({', '.join([*arguments, *names])})"
     paths = [source.path for source in solution.sources]
-    is_cuda = bool({"cuda", "cuda_cpp"} & solution.languages) or any(
-        each.endswith(".cu") for each in paths
-    )
+    is_cuda = bool({"cuda", "cuda_cpp"} & solution.languages)
+    is_cuda = is_cuda or any(each.endswith(".cu") for each in paths)
     text = UNIT_TEMPLATE.format(
         name=solution.name.replace("\n", " "),
         source=file,
@@ -667,7 +581,7 @@ def _compiled_variant(
         tensors="\n".join(lines),
         device="at::Device(at::kCUDA, 0)" if is_cuda else "at::kCPU",
         cuda=CUDA_HEADERS if is_cuda else "",
-        guard=STREAM if is_cuda else "(void)stream;",
+        guard=GUARD if is_cuda else "(void)stream;",
     )
     unit = f"loop_unit{Path(file).suffix}"
     other_units = [source for source in paths if source != file and source.endswith(UNIT_SUFFIXES)]

@@ -1,4 +1,4 @@
-"""GPU MODE: a folder with `task.yml`, `task.py` and `reference.py`; an answer defines `custom_kernel`."""
+"""GPU MODE: a folder with `task.yml`, `task.py`, `reference.py`; answers have `custom_kernel`."""
 
 import ast
 from collections.abc import Mapping
@@ -8,17 +8,13 @@ from typing import Any, Literal
 from loop.base.documents import Document, complain, load_yaml, parse
 from loop.base.errors import DefinitionError, UsageError
 from loop.formats import model
-from loop.formats.model import Module, file_error
+from loop.formats.model import Case, Module, file_error, read_module
 
 NAME = "gpumode"
 MANIFEST = "task.yml"
 SUBMISSION, ANSWER, EVALUATOR = "@SUBMISSION@", "submission.py", "eval.py"
-GENERATE, CHECK, REFERENCE, KERNEL = (
-    "generate_input",
-    "check_implementation",
-    "ref_kernel",
-    "custom_kernel",
-)
+GENERATE, CHECK = "generate_input", "check_implementation"
+REFERENCE, KERNEL = "ref_kernel", "custom_kernel"
 DEFAULT_TOLERANCE = {"rtol": 1e-5, "atol": 1e-8}
 """Default tolerances of GPU MODE's `make_match_reference` and `verbose_allclose`."""
 SCORE_TEXTS = {
@@ -33,15 +29,13 @@ class File(model.TaskFile):
     """One file of the folder in which an answer is judged."""
 
     name: str
-    source: str
-    """Path of the original, relative to the task; `@SUBMISSION@` for the answer."""
+    source: str  # Path of the original, relative to the task; `@SUBMISSION@` for the answer.
 
 
 class Config(model.TaskFile):
     """How an answer is judged."""
 
-    main: str | None = None
-    """The program to start, for Python; without it, `eval.py`."""
+    main: str | None = None  # The program to start, for Python; without it, `eval.py`.
 
 
 class Manifest(model.TaskFile):
@@ -64,8 +58,8 @@ def claims(path: Path) -> str | None:
 
 
 def read_manifest(folder: Path) -> tuple[Manifest, Document, dict[str, Path]]:
-    """A task's manifest, its document, and name to path of all files but the answer. Raises DefinitionError, also
-    for a missing file or answer."""
+    """A task's manifest, its document, and name to path of all files but the answer. Raises
+    DefinitionError, also for a missing file or answer."""
     document = load_yaml(folder / MANIFEST)
     manifest = parse(Manifest, document)
     path_by_name, complaints = {}, []
@@ -83,45 +77,33 @@ def read_manifest(folder: Path) -> tuple[Manifest, Document, dict[str, Path]]:
     return manifest, document, path_by_name
 
 
-def load(path: Path, why: str) -> model.ForeignTask:
-    """Read one task; `why`: how it was recognised. Raises DefinitionError with the line."""
+def load(path: Path) -> model.ForeignTask:
+    """Read one task. Raises DefinitionError with the line."""
     folder = path.parent if path.name == MANIFEST else path
     manifest, document, files = read_manifest(folder)
-    modules = {
-        name: model.read_module(file) for name, file in files.items() if file.suffix == ".py"
-    }
+    modules = {name: read_module(file) for name, file in files.items() if file.suffix == ".py"}
     reference, evaluator = modules.get("reference.py"), modules.get(manifest.config.main or "")
     nodes = ast.walk(evaluator.tree) if evaluator else ()
     # Names that the judging program reads, imports, defines or takes as arguments.
-    names = {
-        str(getattr(node, field, "")) for node in nodes for field in ("id", "attr", "arg", "name")
-    }
+    names = {str(getattr(node, key, "")) for node in nodes for key in ("id", "attr", "arg", "name")}
     has_own_contract = evaluator is not None and GENERATE not in names  # It makes its own inputs.
     is_python = manifest.lang == "py"
     if is_python:
         _check_reference(reference, manifest, document, has_own_contract=has_own_contract)
-    own_code = [
-        module for name, module in modules.items() if module is not evaluator and name != ANSWER
-    ]
+    own_code = [each for name, each in modules.items() if each is not evaluator and name != ANSWER]
     packages = dict.fromkeys(package for module in own_code for package in module.imported_packages)
     own_modules = {Path(name).stem for name in modules}
     sizes = [case.get("world_size") for case in (*manifest.tests, *manifest.benchmarks)]
-    gpus = (
-        max((size for size in sizes if isinstance(size, int)), default=2)
-        if manifest.multi_gpu
-        else 1
-    )
-    cases = [
-        model.Case(name=f"tests.{n}", use=("check",), arguments=case)
-        for n, case in enumerate(manifest.tests)
-    ]
+    counts = [size for size in sizes if isinstance(size, int)]
+    cases = []
+    for n, case in enumerate(manifest.tests):
+        cases.append(Case(name=f"tests.{n}", use=("check",), arguments=case))
     for n, case in enumerate(manifest.benchmarks):
-        cases.append(model.Case(name=f"benchmarks.{n}", use=("check", "time"), arguments=case))
+        cases.append(Case(name=f"benchmarks.{n}", use=("check", "time"), arguments=case))
     own_rule = model.AcceptanceRule(checker=manifest.config.main)
     rechecks = "recheck" in names  # Makes new inputs and checks the output for each timed call.
     return model.ForeignTask(
         format=NAME,
-        why=why,
         name=folder.name,
         path=folder,
         files=(folder / MANIFEST, *files.values()),
@@ -132,7 +114,7 @@ def load(path: Path, why: str) -> model.ForeignTask:
         dtypes=(),
         judging=own_rule if has_own_contract else _acceptance_rule(reference),
         timing=model.Timing(
-            method="CUDA events, up to 100 repeats until the error of the mean is below 0.1 % or time is up",
+            method="CUDA events, up to 100 repeats until the mean is known to 0.1 % or time is up",
             cold_cache=any("clear_l2" in name for name in names) if evaluator else None,
             fresh_inputs=rechecks,
             checked=rechecks,
@@ -141,7 +123,7 @@ def load(path: Path, why: str) -> model.ForeignTask:
         imports=tuple(package for package in packages if package not in own_modules),
         made_for=manifest.gpus,
         devices=("cuda",) if not is_python or model.uses_cuda(own_code) else ("cpu", "cuda"),
-        gpus=gpus,
+        gpus=max(counts, default=2) if manifest.multi_gpu else 1,
         own_contract=has_own_contract,
     )
 
@@ -174,24 +156,18 @@ def _check_reference(
 
 
 def _acceptance_rule(reference: Module | None) -> model.AcceptanceRule:
-    """The acceptance rule: the tolerance if the source states it, else the task's own checker. It is stated by
-    `check_implementation = make_match_reference(...)`, or by the only comparison in a function of that name."""
+    """The tolerance that the source states, else the task's own checker. It is stated by
+    `check_implementation = make_match_reference(...)`, or by that function's only comparison."""
     stating_calls, fields = list[ast.Call](), {"note": "NaN and infinity have to match"}
     for node in reference.tree.body if reference else ():
-        names = (
-            [ast.unparse(target) for target in node.targets] if isinstance(node, ast.Assign) else []
-        )
-        if CHECK in names and isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
-            stating_calls.append(node.value)
+        if isinstance(node, ast.Assign) and CHECK in map(ast.unparse, node.targets):
+            stating_calls += [node.value] if isinstance(node.value, ast.Call) else []
     if not stating_calls:
         fields = {"checker": f"reference.{CHECK}"}
         checker = reference.find_function(CHECK) if reference else None
-        calls = (
-            [node for node in ast.walk(checker) if isinstance(node, ast.Call)] if checker else []
-        )
-        comparisons = [
-            call for call in calls if ast.unparse(call.func).endswith(("allclose", "assert_close"))
-        ]
+        nodes = ast.walk(checker) if checker else ()
+        calls = [node for node in nodes if isinstance(node, ast.Call)]
+        comparisons = [call for call in calls if ast.unparse(call.func).endswith(COMPARISONS)]
         stating_calls = comparisons if len(comparisons) == 1 else []
     tolerance: dict[str, float | None] = {}  # None for a value that is no literal number.
     for call in stating_calls[:1]:
@@ -203,11 +179,10 @@ def _acceptance_rule(reference: Module | None) -> model.AcceptanceRule:
     return model.AcceptanceRule.model_validate({**tolerance, **fields})
 
 
+COMPARISONS = ("allclose", "assert_close")  # Endings of functions that compare with a tolerance.
 TOLERANCES = {"float64": 1e-6, "float32": 1e-3, "float16": 1e-2, "bfloat16": 1e-2}
 """Element type to tolerance, if the task has its own checker instead of a tolerance."""
-LEAST_SEEDS = (
-    10_000  # Smallest range of seeds, so that an answer cannot know a fresh one in advance.
-)
+LEAST_SEEDS = 10_000  # Smallest range of seeds: an answer cannot know a fresh one in advance.
 TESTS = "tests"  # Name of the workload set that is only checked; its cases are mostly small.
 PARAMETER_KINDS: tuple[tuple[type | tuple[type, ...], str], ...] = (
     (bool, "flag"), (int, "size"), (float, "number"), ((str, list, tuple), "text"),
@@ -235,12 +210,10 @@ custom_kernel = foreign.allocate_buffers(foreign.import_function(HERE / "{file}"
 
 
 def make_target(task: model.ForeignTask, answers: Mapping[str, Path]) -> model.TargetDraft:
-    """Make a target of the task and answers (name to file). Raises LoopError for an unfit task or answer."""
-    reference = model.read_module(next(path for path in task.files if path.name == "reference.py"))
+    """Make a target of the task and answers (name to file). Raises LoopError for an unfit one."""
+    reference = read_module(next(path for path in task.files if path.name == "reference.py"))
     if reference.find_function(REFERENCE) is None:
-        raise UsageError(
-            f"{reference.path}: no {REFERENCE}: only its own evaluator can judge this task"
-        )
+        raise UsageError(f"{reference.path}: no {REFERENCE}: only its own evaluator can judge it")
     kinds: dict[str, str] = {}  # Parameter to its kind.
     workloads_by_set: dict[str, list[dict[str, Any]]] = {"benchmarks": [], TESTS: []}
     for case in task.cases:  # As a workload without a seed, which `loop` chooses.
@@ -250,13 +223,8 @@ def make_target(task: model.ForeignTask, answers: Mapping[str, Path]) -> model.T
             kinds[name] = kind if kinds.get(name, kind) == kind else "number"  # Cases disagree.
             if isinstance(value, list | tuple) or not model.WORKLOAD_NAME.fullmatch(name):
                 problem = f"{task.path}: case {case.name}: {name} is no number, word or flag"
-                raise UsageError(
-                    f"{problem}: loop cannot name such a case", "its own evaluator can judge it"
-                )
+                raise UsageError(f"{problem}: loop cannot name it", "its evaluator can judge it")
         workloads_by_set["benchmarks" if "time" in case.use else TESTS].append(sizes)
-    own_variant = model.variant_fields(
-        task, "entry.py", "expected", "the task's own reference", "example"
-    )
     checker = {"python": "entry.py:check", "given": ["inputs", "outputs"]}
     fields = {
         "function": "kernel",
@@ -268,14 +236,10 @@ def make_target(task: model.ForeignTask, answers: Mapping[str, Path]) -> model.T
         "reference": {"python": "entry.py:expected"},
         "baseline": {"python": "entry.py:expected"},
         **({"checker": checker} if task.judging.checker else {}),
-        "tolerance": {
-            name: model.tolerance_fields(task.judging, default)
-            for name, default in TOLERANCES.items()
-        },
+        "tolerance": model.tolerance_fields(task.judging, TOLERANCES),
         "dtypes": {"cpu": "float32", "cuda": "float32"},
         "workloads": {name: entry for name, entry in workloads_by_set.items() if entry},
-        "variants": model.answer_variants(task, answers, KERNEL, "{}_answer.py")
-        or {model.REFERENCE_VARIANT: own_variant},
+        "variants": model.make_variants(task, answers, KERNEL, "{}_answer.py", "entry.py:expected"),
     }
     stated_seeds = [case.arguments.get("seed") for case in task.cases]
     # The end of the range of seeds; it contains the task's own seeds.
@@ -283,46 +247,32 @@ def make_target(task: model.ForeignTask, answers: Mapping[str, Path]) -> model.T
     texts = {"entry.py": ENTRY_TEMPLATE.format(seeds=seed_end, places=_find_buffers(reference))}
     links = {path.name: path for path in task.files if path.suffix == ".py" and path.name != ANSWER}
     for name, path in answers.items():
-        links[f"{model.ANSWERS}/{name}.py"] = path
-        texts[f"{name}_answer.py"] = ANSWER_TEMPLATE.format(
-            name=name, file=f"{model.ANSWERS}/{name}.py"
-        )
+        file = f"{model.ANSWERS}/{name}.py"
+        links[file] = path
+        texts[f"{name}_answer.py"] = ANSWER_TEMPLATE.format(name=name, file=file)
     return model.TargetDraft(fields, links, texts)
 
 
 def _find_buffers(reference: Module) -> tuple[int, ...]:
-    """Indices, in what the generator returns, of tensors that `torch.empty` or `torch.empty_like` makes, perhaps
-    with `.contiguous()` behind: buffers that an answer fills."""
+    """Places, in what the generator returns, of tensors that `torch.empty` or `empty_like` makes,
+    perhaps with `.contiguous()` behind: buffers that an answer fills."""
     generate = reference.find_function(GENERATE)
     ending = generate.body[-1] if generate else None
-    if (
-        generate is None
-        or not isinstance(ending, ast.Return)
-        or not isinstance(ending.value, ast.Tuple)
-    ):
+    returned = ending.value if isinstance(ending, ast.Return) else None
+    if generate is None or not isinstance(returned, ast.Tuple):
         return ()
-    names = [
-        node.id
-        for line in generate.body[:-1]
-        for node in ast.walk(line)
-        if isinstance(node, ast.Name)
-    ]
+    nodes = (node for line in generate.body[:-1] for node in ast.walk(line))
+    names = [node.id for node in nodes if isinstance(node, ast.Name)]
     empty_tensors = set()
     for node in generate.body:
-        if (
-            isinstance(node, ast.Assign)
-            and len(node.targets) == 1
-            and isinstance(node.targets[0], ast.Name)
-        ):
-            call, name = node.value, node.targets[0].id
-            while isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute):
-                # Named once: nothing else fills it.
-                if call.func.attr in ("empty", "empty_like") and names.count(name) == 1:
-                    empty_tensors.add(name)
-                if call.func.attr != "contiguous":
-                    break
-                call = call.func.value
-    returned = [
-        element.id if isinstance(element, ast.Name) else "" for element in ending.value.elts
-    ]
-    return tuple(place for place, name in enumerate(returned) if name in empty_tensors)
+        match node:
+            case ast.Assign([ast.Name(name)], call):
+                while isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute):
+                    # Named once: nothing else fills it.
+                    if call.func.attr in ("empty", "empty_like") and names.count(name) == 1:
+                        empty_tensors.add(name)
+                    if call.func.attr != "contiguous":
+                        break
+                    call = call.func.value
+    returned_names = [getattr(element, "id", "") for element in returned.elts]
+    return tuple(place for place, name in enumerate(returned_names) if name in empty_tensors)

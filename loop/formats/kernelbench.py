@@ -1,7 +1,7 @@
-"""KernelBench: one Python file with `Model`, `get_inputs` and `get_init_inputs`; an answer defines `ModelNew`."""
+"""KernelBench: a Python file with `Model`, `get_inputs`, `get_init_inputs`; answers: `ModelNew`."""
 
-import ast
 import re
+from ast import Call, ClassDef, FunctionDef, unparse, walk
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -29,36 +29,24 @@ TIMING = model.Timing(
 
 
 def claims(path: Path) -> str | None:
-    """Why a path looks like a KernelBench task: its text defines two of the required names, perhaps with a syntax
-    error, which `load` names. None if it does not."""
-    if path.suffix != ".py" or not path.is_file():
+    """Why a path looks like a KernelBench task: its text defines two of the required names, perhaps
+    with a syntax error, which `load` names. None if it does not."""
+    if path.suffix != ".py" or not path.is_file() or path.stat().st_size > model.MOST_BYTES:
         return None
-    text = (
-        path.read_bytes().decode(errors="replace")
-        if path.stat().st_size <= model.MOST_BYTES
-        else ""
-    )
-    names = [
-        n for n in REQUIRED_NAMES if re.search(rf"^((def|class) {n}\b|{n} *=)", text, re.MULTILINE)
-    ]
+    text = path.read_bytes().decode(errors="replace")
+    names = [n for n in REQUIRED_NAMES if re.search(rf"(?m)^((def|class) {n}\b|{n} *=)", text)]
     return f"it defines {', '.join(names)}" if len(names) > 1 else None
 
 
-def load(path: Path, why: str) -> model.ForeignTask:
-    """Read one task; `why`: how it was recognised. Its hints name random values in `forward`, and a ModelNew in
-    the task's own file. Raises DefinitionError with the line."""
+def load(path: Path) -> model.ForeignTask:
+    """Read one task. Hints name random values in `forward`, and a ModelNew in the task's own file.
+    Raises DefinitionError with the line."""
     module = model.read_module(path)
     _check_module(module)
-    nodes, hints = list(ast.walk(module.tree)), list[str]()
-    forwards = [
-        node for node in nodes if isinstance(node, ast.FunctionDef) and node.name == "forward"
-    ]
-    calls = [
-        node for forward in forwards for node in ast.walk(forward) if isinstance(node, ast.Call)
-    ]
-    lines = sorted(
-        {call.lineno for call in calls if RANDOM_FUNCTION.fullmatch(ast.unparse(call.func))}
-    )
+    nodes, hints = list(walk(module.tree)), list[str]()
+    forwards = [node for node in nodes if isinstance(node, FunctionDef) and node.name == "forward"]
+    calls = [node for forward in forwards for node in walk(forward) if isinstance(node, Call)]
+    lines = sorted({call.lineno for call in calls if RANDOM_FUNCTION.fullmatch(unparse(call.func))})
     if lines:
         problem = f"forward draws random values on lines {', '.join(map(str, lines))}"
         hints.append(f"{problem}: two calls on the same inputs differ")
@@ -67,7 +55,6 @@ def load(path: Path, why: str) -> model.ForeignTask:
     case = model.Case(name="get_inputs", use=("check", "time"))
     return model.ForeignTask(
         format=NAME,
-        why=why,
         name=path.stem,
         path=path,
         files=(path,),
@@ -86,12 +73,12 @@ def load(path: Path, why: str) -> model.ForeignTask:
 
 
 def make_target(task: model.ForeignTask, answers: Mapping[str, Path]) -> model.TargetDraft:
-    """Make a target of the task and answers (name to file): classes, made after seeding. Raises LoopError."""
-    reference_variant = model.variant_fields(task, TASK, "Model", "the task's own Model", "example")
+    """Make a target of the classes of task and answers (name to file). Raises LoopError."""
     # BatchNorm in training updates its statistics in each call, so the module's state may change.
-    nodes = ast.walk(model.read_module(task.path).tree)
+    nodes = walk(model.read_module(task.path).tree)
     node_names = [getattr(node, "attr", None) or getattr(node, "id", None) or "" for node in nodes]
     state = "free" if any(STATEFUL_LAYER in name for name in node_names) else "fixed"
+    pattern = f"{model.ANSWERS}/{{}}.py"
     fields = {
         "function": "model",
         "signature": {},
@@ -99,19 +86,18 @@ def make_target(task: model.ForeignTask, answers: Mapping[str, Path]) -> model.T
         "modules": {"arguments": {"python": f"{TASK}:get_init_inputs"}, "state": state},
         "reference": {"python": f"{TASK}:Model"},
         "baseline": {"python": f"{TASK}:Model"},
-        "tolerance": {"float32": model.tolerance_fields(task.judging, 1e-4)},
+        "tolerance": model.tolerance_fields(task.judging, {"float32": 1e-4}),
         "dtypes": {"cpu": "float32", "cuda": "float32"},
         "workloads": {"task": [{}]},
-        "variants": model.answer_variants(task, answers, ENTRY)
-        or {model.REFERENCE_VARIANT: reference_variant},
+        "variants": model.make_variants(task, answers, ENTRY, pattern, f"{TASK}:Model"),
     }
-    links = {f"{model.ANSWERS}/{name}.py": path for name, path in answers.items()}
+    links = {pattern.format(name): path for name, path in answers.items()}
     return model.TargetDraft(fields, {TASK: task.path, **links})
 
 
 def _check_module(module: Module) -> None:
-    """Raise DefinitionError unless the file defines `Model`, `get_inputs` and `get_init_inputs`. The two functions
-    have to work without arguments; `Model`, if it is a class there, needs a base and a `forward`."""
+    """Raise DefinitionError unless the file defines the required names: functions that work without
+    arguments, and a `Model` that, if it is a class there, has a base and a `forward`."""
     for name in REQUIRED_NAMES:
         if not module.defines(name):
             kind = f"class {name}" if name == "Model" else f"def {name}()"
@@ -122,11 +108,9 @@ def _check_module(module: Module) -> None:
             got = f"`{name}({', '.join(argument.arg for argument in function.args.args)})`"
             raise file_error(module.path, f"`{name}()`", got, function.lineno)
     for node in module.tree.body:
-        if isinstance(node, ast.ClassDef) and node.name == "Model":
-            methods = [part.name for part in node.body if isinstance(part, ast.FunctionDef)]
+        if isinstance(node, ClassDef) and node.name == "Model":
+            methods = [part.name for part in node.body if isinstance(part, FunctionDef)]
             if not node.bases:
-                raise file_error(
-                    module.path, "a Model derived from nn.Module", "one without a base", node.lineno
-                )
+                raise file_error(module.path, "a Model with base nn.Module", "none", node.lineno)
             if "forward" not in methods:
                 raise file_error(module.path, "a Model with `forward`", "none", node.lineno)

@@ -1,12 +1,11 @@
-"""A foreign task and the target that `loop` makes of it, the same for all formats. Foreign Python and JSON files
-are parsed without running them; a mistake gets file, line and column."""
+"""A foreign task and the target that `loop` makes of it, the same for all formats. Foreign Python
+and JSON files are parsed without running them; a mistake gets file, line and column."""
 
 import ast
 import importlib.util
 import json
 import re
-import sys
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -21,9 +20,7 @@ from loop.model.dtypes import ITEM_SIZES
 
 T = TypeVar("T", bound=Model)
 MOST_BYTES = 4 << 20
-ELEMENT_TYPES = frozenset(
-    (*ITEM_SIZES, "float4_e2m1", "float4_e2m1fn_x2")
-)  # Element types that tasks may name.
+ELEMENT_TYPES = frozenset((*ITEM_SIZES, "float4_e2m1", "float4_e2m1fn_x2"))  # Those of tasks.
 REFERENCE_VARIANT = "theirs"
 """Name of the variant that stands for a task's own reference, if there are no answers."""
 Obstacle = Literal["cuda", "several GPUs", "dependency", "file", "download", "contract"]
@@ -38,12 +35,8 @@ class Module:
 
     def find_function(self, name: str) -> ast.FunctionDef | None:
         """The last top-level function of a name; None without one."""
-        functions = [
-            node
-            for node in self.tree.body
-            if isinstance(node, ast.FunctionDef) and node.name == name
-        ]
-        return functions[-1] if functions else None
+        functions = [node for node in self.tree.body if isinstance(node, ast.FunctionDef)]
+        return {function.name: function for function in functions}.get(name)
 
     def defines(self, name: str) -> bool:
         """Whether a top-level function, class, import or assignment defines a name."""
@@ -114,13 +107,8 @@ def read_module(path: Path, text: str | None = None) -> Module:
 def uses_cuda(modules: Sequence[Module]) -> bool:
     """Whether the code names the device `cuda`, or calls `.cuda()`."""
     for node in (node for module in modules for node in ast.walk(module.tree)):
-        if isinstance(node, ast.Constant) and str(node.value).partition(":")[0] == "cuda":
-            return True
-        if (
-            isinstance(node, ast.Call)
-            and isinstance(node.func, ast.Attribute)
-            and node.func.attr == "cuda"
-        ):
+        is_name = isinstance(node, ast.Constant) and str(node.value).partition(":")[0] == "cuda"
+        if is_name or (isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "cuda"):
             return True
     return False
 
@@ -134,7 +122,7 @@ class JsonDocument(Document):
 
     @cached_property
     def located(self) -> Document:
-        """The same with each value's position, by the YAML parser; if that fails, all at the first line."""
+        """The same with the YAML parser's positions of values; if that fails, its first line's."""
         try:
             return load_yaml("\n" * self.lines_above + self.text, self.name)
         except DefinitionError:
@@ -145,26 +133,22 @@ class JsonDocument(Document):
         return self.located.position(place, key=key)
 
 
-def read_json(
-    path: Path, model: type[T], text: str | None = None, lines_above: int = 0
-) -> tuple[T, Document]:
-    """Read a JSON file as a model, or its part `text`, which starts after `lines_above` lines.
+def read_json(path: Path, model: type[T], text: str = "", skipped: int = 0) -> tuple[T, Document]:
+    """Read a JSON file as a model, or its part `text`, before which there are `skipped` lines.
     Raises DefinitionError with line and column of every mistake."""
-    text = read_text(path) if text is None else text
+    text = text or read_text(path)
     try:
         data = json.loads(text)
     except json.JSONDecodeError as error:
-        raise file_error(
-            path, "JSON", error.msg, error.lineno + lines_above, error.colno
-        ) from error
+        raise file_error(path, "JSON", error.msg, error.lineno + skipped, error.colno) from error
     except RecursionError as error:
-        raise file_error(path, "JSON", "a structure that is too deep", lines_above + 1) from error
-    document = JsonDocument(short_path(path), data, text=text, lines_above=lines_above)
+        raise file_error(path, "JSON", "a structure that is too deep", skipped + 1) from error
+    document = JsonDocument(short_path(path), data, text=text, lines_above=skipped)
     return parse(model, document), document
 
 
 class TaskFile(Model):
-    """Content of a task's file. Fields that `loop` does not need are ignored: other projects add some."""
+    """Content of a task's file. Fields that `loop` does not need are ignored."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -225,7 +209,7 @@ class ForeignTask(Model):
 
     format: str
     """Name of the format in the table."""
-    why: str
+    why: str = ""
     """How the format was recognised."""
     name: str
     """What the task is called."""
@@ -271,8 +255,6 @@ class Inspected(Printed, ForeignTask):
 
 def is_installed(name: str) -> bool:
     """Whether a package is installed. It is looked up, not imported."""
-    if name in sys.stdlib_module_names:
-        return True
     try:
         return importlib.util.find_spec(name) is not None
     except (ImportError, ValueError):
@@ -283,21 +265,9 @@ def find_hindrances(task: ForeignTask, gpus: int) -> list[Hindrance]:
     """Why `loop` cannot judge a task on `gpus` usable GPUs; empty if it can."""
     gpus_text = f"{gpus} here" if gpus else "none here"
     reasons: list[tuple[bool, Obstacle, str]] = [
-        (
-            task.own_contract,
-            "contract",
-            "inputs and checks that loop knows: its judging program has its own",
-        ),
-        (
-            task.devices == ("cuda",) and not gpus,
-            "cuda",
-            "its code asks for a CUDA device; there is none here",
-        ),
-        (
-            task.gpus > 1,
-            "several GPUs",
-            f"{task.gpus} GPUs, {gpus_text}; loop runs tasks of one GPU",
-        ),
+        (task.own_contract, "contract", "inputs and checks that loop knows: its judge has its own"),
+        (task.devices == ("cuda",) and not gpus, "cuda", "a CUDA device; there is none here"),
+        (task.gpus > 1, "several GPUs", f"{task.gpus} GPUs, {gpus_text}; loop runs tasks of one"),
     ]
     for name in task.imports:
         package = f"the Python package {name}, which is not installed"
@@ -310,14 +280,7 @@ def find_hindrances(task: ForeignTask, gpus: int) -> list[Hindrance]:
 
 
 WORKLOAD_NAME = re.compile(r"[A-Za-z]\w{0,63}")
-GPU_PACKAGES = (
-    "triton",
-    "cupy",
-    "cutlass",
-    "tilelang",
-    "cuda",
-    "pycuda",
-)  # Packages that run only on a GPU.
+GPU_PACKAGES = ("triton", "cupy", "cutlass", "tilelang", "cuda", "pycuda")  # They need a GPU.
 ANSWERS = "answers"  # Folder of a target that holds links to answers.
 
 
@@ -327,56 +290,53 @@ class TargetDraft:
 
     fields: Mapping[str, Any]  # Fields of `target.yaml`, without `format` and `name`.
     links: Mapping[str, Path]  # Name in the target's folder to the file that it links to.
-    texts: Mapping[str, str] = field(default_factory=dict)
-    """Name to text of the files that `loop` writes."""
+    texts: Mapping[str, str] = field(default_factory=dict)  # Name to text of `loop`'s files.
 
 
-def answer_variants(
-    task: ForeignTask, answers: Mapping[str, Path], function: str, pattern: str = ANSWERS + "/{}.py"
+def make_variants(
+    task: ForeignTask, answers: Mapping[str, Path], function: str, pattern: str, reference: str
 ) -> dict[str, dict[str, Any]]:
-    """Name to fields of a variant for each answer. Raises LoopError for an unusable answer.
-    `function`: what an answer has to define. `pattern`: path of a variant's module, by its name."""
+    """Name to fields of a variant for each answer, which has to define `function`; without any, for
+    the task's own `reference` (`module:function`). `pattern`: a name's module. Raises LoopError."""
+    if not answers:
+        return {REFERENCE_VARIANT: variant_fields(task, *reference.split(":"))}
     variants = {}
     for name, path in answers.items():
         module = read_module(path)
         if not module.defines(function):
-            raise file_error(
-                path, f"`{function}`", "a file without it", hint=f"an answer needs {task.entry}"
-            )
+            hint = f"an answer needs {task.entry}"
+            raise file_error(path, f"`{function}`", "a file without it", hint=hint)
         fields = variant_fields(task, pattern.format(name), function, f"the answer {path.name}")
         variants[name] = fields | device_fields(path, [module], [file.stem for file in task.files])
     return variants
 
 
-def device_fields(
-    path: Path, modules: Iterable[Module], own_modules: Collection[str]
-) -> dict[str, Any]:
+def device_fields(path: Path, modules: list[Module], own_modules: list[str]) -> dict[str, Any]:
     """`{"device": "cuda"}` if an answer's imports need a GPU, else {}. `own_modules`: modules of
     the task. Raises UsageError for a package that is not installed."""
     # Only imports at the top: without others a module can be loaded.
     names = [name for module in modules for name in list_imports(module.tree.body)]
     packages = [name for name in dict.fromkeys(names) if name not in own_modules]
-    missing_packages = [name for name in packages if not is_installed(name)]
-    if missing_packages:
-        problem = f"{path}: not judged here: it imports {', '.join(missing_packages)}, which is not installed"
-        raise UsageError(
-            problem, hint="an answer is one file; install what it needs beside loop's torch"
-        )
+    missing = ", ".join(name for name in packages if not is_installed(name))
+    if missing:
+        problem = f"{path}: not judged here: it imports {missing}, which is not installed"
+        raise UsageError(problem, "an answer is one file; install what it needs beside loop")
     return {"device": "cuda"} if set(GPU_PACKAGES) & set(packages) else {}
 
 
-def variant_fields(
-    task: ForeignTask, module: str, function: str, title: str, role: str = "main"
-) -> dict[str, Any]:
-    """The fields of one Python variant in target.yaml."""
+def variant_fields(task: ForeignTask, module: str, name: str, title: str = "") -> dict[str, Any]:
+    """The fields of one Python variant in target.yaml; without a title, of the task's reference."""
     device = "any" if "cpu" in task.devices else "cuda"
-    fields = {"kind": "python", "title": title, "role": role, "device": device}
-    return {**fields, "module": module, "function": function}
+    fields = {"kind": "python", "title": title or "the task's own reference", "device": device}
+    return fields | {"role": "main" if title else "example", "module": module, "function": name}
 
 
-def tolerance_fields(rule: AcceptanceRule, default: float) -> dict[str, Any]:
-    """The `tolerance` of target.yaml by a task's rule; `default`: atol and rtol that it leaves open."""
-    atol = default if rule.atol is None else rule.atol
-    rtol = default if rule.rtol is None else rule.rtol
-    cap = {} if rule.cap is None else {"cap": rule.cap}
-    return {"atol": atol, "rtol": rtol, "matched": rule.matched_ratio, **cap}
+def tolerance_fields(rule: AcceptanceRule, defaults: Mapping[str, float]) -> dict[str, Any]:
+    """The `tolerance` of target.yaml by a task's rule. `defaults`: for what it leaves open."""
+    fields: dict[str, Any] = {}
+    for dtype, default in defaults.items():
+        atol = default if rule.atol is None else rule.atol
+        rtol = default if rule.rtol is None else rule.rtol
+        cap = {} if rule.cap is None else {"cap": rule.cap}
+        fields[dtype] = {"atol": atol, "rtol": rtol, "matched": rule.matched_ratio, **cap}
+    return fields

@@ -1,7 +1,7 @@
 """Run a format's own evaluator, unmodified, and compare its verdict with that of `loop`.
 
-`loop` installs and edits nothing of the evaluator. It hashes the files of evaluator and task before and after the
-run, to detect an answer that edits them. Evaluators that time by CUDA are not available without a GPU.
+`loop` installs and edits nothing of the evaluator. It hashes the files of evaluator and task before
+and after the run, to detect an answer that edits them. Evaluators that time by CUDA need a GPU.
 `EVALUATORS` has an entry for each format.
 """
 
@@ -30,9 +30,7 @@ from loop.model.output import MeasureOutput, VerifyOutput, outputs_of
 from loop.model.record import Finished
 
 LIMIT_S = 600.0
-EVALUATOR_HINT = (
-    "name one: --evaluator DIR; LOOP_EVALUATOR_PYTHON is an interpreter that has what it needs"
-)
+EVALUATOR_HINT = "name one: --evaluator DIR; LOOP_EVALUATOR_PYTHON: a Python that has what it needs"
 KEPT_LINES = 20  # Last lines of an evaluator's output that are kept if it gave no result.
 Status = Literal["right", "wrong", "failed", "tampered", "not available"]
 
@@ -63,8 +61,7 @@ class ForeignAnswer:
     python: str = sys.executable  # The Python interpreter that has the evaluator's packages.
     has_gpu: bool = False
     limit_s: float = LIMIT_S
-    cases: int | None = None
-    """Most cases to judge, if the format keeps cases in a separate file; None: all."""
+    cases: int | None = None  # Most cases to judge, if they are in a separate file; None: all.
 
 
 Each = TypeVar("Each")
@@ -76,11 +73,9 @@ def spread_evenly(items: Sequence[Each], most: int) -> list[Each]:
     return [items[place * len(items) // count] for place in range(count)]
 
 
-Step = tuple[
-    tuple[str, ...], Path
-]  # One run of an evaluator: its command, and the file for its result.
+Step = tuple[tuple[str, ...], Path]  # A run of an evaluator: its command, the file for its result.
 StepResults = list[tuple[Path, Completed, str]]
-"""Of each step that ran: its result file, its ended process and the file's text; the last may have failed."""
+"""Of each step that ran: result file, ended process, the file's text; the last may have failed."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +86,7 @@ class Evaluator:
     """Makes the steps to run in order, in an empty folder; a step that fails is the last."""
     read_verdict: Callable[[StepResults], Verdict]
     package: str = ""
-    """The evaluator's Python package in a checkout, watched for edits; empty: the task contains it."""
+    """The evaluator's Python package in a checkout, watched for edits; empty: it is in the task."""
     needs_cuda: Callable[[ForeignTask], bool] = lambda task: True
 
 
@@ -126,13 +121,11 @@ def _prepare_kernelbench(request: ForeignAnswer, folder: Path) -> list[Step]:
 
 
 def _read_kernelbench(results: StepResults) -> Verdict:
-    """`right` if the answer compiled and every trial agreed, else `wrong`; `failed` if the result is no report."""
+    """`right` if the answer compiled and every trial agreed, else `wrong`; `failed`: no report."""
     _, _, result = results[-1]
     report = json.loads(result)
     if not isinstance(report, dict):
-        return Verdict(
-            status="failed", why="its evaluator gave no result: it asks to try again", result=report
-        )
+        return Verdict(status="failed", why="its evaluator asks to try again", result=report)
     if not report.get("compiled") or not report.get("correctness"):
         problem = "wrong answer" if report.get("compiled") else "does not compile"
         return Verdict(status="wrong", why=problem, result=report)
@@ -157,26 +150,20 @@ def _prepare_gpumode(request: ForeignAnswer, folder: Path) -> list[Step]:
     steps: list[Step] = []
     for mode, cases in (("test", checked), (timing_mode, timed)):
         if cases:
-            result, text = folder / f"{mode}.result", ""
-            for case in cases:
-                text += (
-                    "; ".join(f"{name}: {value}" for name, value in case.arguments.items()) + "\n"
-                )
-            (folder / f"{mode}.txt").write_text(text)
-            arguments = (
-                request.python,
-                manifest.config.main or gpumode.EVALUATOR,
-                mode,
-                f"{mode}.txt",
-            )
+            result = folder / f"{mode}.result"
+            rows = [case.arguments.items() for case in cases]
+            lines = ["; ".join(f"{name}: {value}" for name, value in row) + "\n" for row in rows]
+            (folder / f"{mode}.txt").write_text("".join(lines))
+            evaluator = manifest.config.main or gpumode.EVALUATOR
+            arguments = (request.python, evaluator, mode, f"{mode}.txt")
             command = ("/bin/sh", "-c", RESULT_TO_FILE, "sh", str(result), *arguments)
             steps.append((command, result))
     return steps
 
 
 def _read_gpumode(results: StepResults) -> Verdict:
-    """`right` if both runs wrote `check: pass`; `failed` if one wrote no check, else `wrong`, with its first
-    error. Each line of a result file is `key: value`."""
+    """`right` if both runs wrote `check: pass`; `failed` if one wrote no check; else `wrong`, with
+    its first error. Each line of a result file is `key: value`."""
     values_by_mode = {}
     for file, _, text in results:
         lines = (line.partition(": ") for line in text.splitlines() if ": " in line)
@@ -206,22 +193,15 @@ def _gpumode_needs_cuda(task: ForeignTask) -> bool:
 
 
 def _prepare_sol(request: ForeignAnswer, folder: Path) -> list[Step]:
-    """The step that runs SOL-ExecBench's command line on the answer; it writes traces in `folder`."""
+    """The step that runs SOL-ExecBench's command line on the answer: it writes traces."""
     result = folder / "traces.jsonl"
     launcher = (request.python, "-c", "from sol_execbench.cli import cli; cli()")
-    command = (
-        *launcher,
-        str(request.task.path),
-        "--solution",
-        str(request.answer),
-        "-o",
-        str(result),
-    )
-    return [(command, result)]
+    files = (str(request.task.path), "--solution", str(request.answer), "-o", str(result))
+    return [((*launcher, *files), result)]
 
 
 def _prepare_trace(request: ForeignAnswer, folder: Path) -> list[Step]:
-    """The step that runs FlashInfer-Bench on copies in `folder`, as it writes results beside the task."""
+    """The step that runs FlashInfer-Bench on copies: it writes its results beside the task."""
     root, dataset = folder / "root", flashinfer.find_root(request.task.path)
     for path in request.task.files:
         place = path.relative_to(dataset)
@@ -243,7 +223,7 @@ def _prepare_trace(request: ForeignAnswer, folder: Path) -> list[Step]:
 
 
 def _read_traces(results: StepResults) -> Verdict:
-    """`right` if every workload passed, `failed` without any; `speedup`: geometric mean over timed workloads."""
+    """`right` if every workload passed, `failed` without any; `speedup`: their geometric mean."""
     _, _, result = results[-1]
     traces = [json.loads(line) for line in result.splitlines() if line.strip()]
     if not traces:
@@ -310,22 +290,16 @@ def wrong_answer(task: ForeignTask, mistake: Mapping[str, Any]) -> tuple[str, st
     if task.format == gpumode.NAME:
         return ".py", head + GPUMODE
     definition, _ = read_json(task.files[0], Definition)
-    spec: dict[str, Any] = {
-        "entry_point": "main.py::erring_run",
-        "destination_passing_style": False,
-    }
-    is_sol = task.format == flashinfer.SOL
-    spec |= (
-        {"languages": ["pytorch"], "target_hardware": ["LOCAL"]}
-        if is_sol
-        else {"language": "python"}
-    )
+    spec: dict[str, Any] = {"language": "python", "target_hardware": ["cuda"], "dependencies": []}
+    if task.format == flashinfer.SOL:
+        spec = {"languages": ["pytorch"], "target_hardware": ["LOCAL"], "dependencies": []}
+    spec |= {"entry_point": "main.py::erring_run", "destination_passing_style": False}
     content = head + SOLUTION.format(reference=definition.reference)
     solution = {
         "name": "control",
         "definition": definition.name,
         "author": "loop",
-        "spec": {"target_hardware": ["cuda"], "dependencies": [], **spec},
+        "spec": spec,
         "sources": [{"path": "main.py", "content": content}],
     }
     return ".json", json.dumps(solution, indent=2)
@@ -337,27 +311,25 @@ EVALUATORS = {
     flashinfer.SOL: Evaluator(_prepare_sol, _read_traces, "src/sol_execbench"),
     flashinfer.TRACE: Evaluator(_prepare_trace, _read_traces, "flashinfer_bench"),
 }
-NO_GPU = "it times by CUDA, and there is no GPU here"
+NO_GPU, NOTE = "it times by CUDA, and there is no GPU here", "their evaluator"
 
 
 def run_evaluator(request: ForeignAnswer) -> Generator[Tick, None, Verdict]:
-    """Let the evaluator of the task's format judge an answer, in a temporary folder. The verdict is `not
-    available` without the GPU or the checkout that it needs, and `tampered` if the answer changed its files.
-    Raises UsageError if the named checkout is no folder."""
+    """Let the evaluator of the task's format judge an answer, in a temporary folder. The verdict is
+    `not available` without the GPU or checkout that it needs, and `tampered` if the answer changed
+    its files. Raises UsageError if the named checkout is no folder."""
     checkout, evaluator = request.evaluator, EVALUATORS[request.task.format]
     if checkout is not None and not checkout.is_dir():
         raise UsageError(f"{checkout}: no checkout of its evaluator there", hint=EVALUATOR_HINT)
     if evaluator.needs_cuda(request.task) and not request.has_gpu:
         return Verdict(status="not available", why=NO_GPU)
     if evaluator.package and checkout is None:
-        return Verdict(
-            status="not available", why=f"no checkout of its evaluator; {EVALUATOR_HINT}"
-        )
+        return Verdict(status="not available", why=f"no evaluator's checkout; {EVALUATOR_HINT}")
     folder = Path(tempfile.mkdtemp(prefix="loop-theirs-"))
-    environment, watched = {"PYTHONDONTWRITEBYTECODE": "1"}, list[Path]()
+    env, watched = {"PYTHONDONTWRITEBYTECODE": "1"}, list[Path]()
     if checkout and evaluator.package:
         package = checkout / evaluator.package
-        environment["PYTHONPATH"] = str(package.parent)
+        env["PYTHONPATH"] = str(package.parent)
         watched = sorted(package.rglob("*.py"))
     results: StepResults = []
     used_s, changed = 0.0, list[str]()  # `changed`: files that the answer changed.
@@ -366,10 +338,8 @@ def run_evaluator(request: ForeignAnswer) -> Generator[Tick, None, Verdict]:
         watched += [*request.task.files, *sorted(folder.rglob("*"))]
         digests = {path: content_hash(path.read_bytes()) for path in watched if path.is_file()}
         for command, file in steps:
-            limit_s = max(request.limit_s - used_s, 0.0)
-            completed = yield from run(
-                command, limit_s=limit_s, cwd=folder, env=environment, note="their evaluator"
-            )
+            left_s = max(request.limit_s - used_s, 0.0)
+            completed = yield from run(command, limit_s=left_s, cwd=folder, env=env, note=NOTE)
             used_s += completed.seconds
             result = file.read_text(errors="replace") if file.is_file() else ""
             results.append((file, completed, result))
@@ -381,18 +351,16 @@ def run_evaluator(request: ForeignAnswer) -> Generator[Tick, None, Verdict]:
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     if completed.timed_out:
-        verdict = Verdict(
-            status="failed", why=f"its evaluator was {completed.ending}", result=result or None
-        )
+        why = f"its evaluator was {completed.ending}"
+        verdict = Verdict(status="failed", why=why, result=result or None)
     elif result:
         try:
             verdict = evaluator.read_verdict(results)
         except (ValueError, AttributeError, KeyError, TypeError) as error:
             verdict = Verdict(status="failed", why=f"its result cannot be read: {error}")
     elif packages := re.findall(r"^ModuleNotFoundError:.*?'(.*?)'", completed.errors, re.MULTILINE):
-        verdict = Verdict(
-            status="not available", why=f"its evaluator needs the Python package {packages[-1]}"
-        )
+        why = f"its evaluator needs the Python package {packages[-1]}"
+        verdict = Verdict(status="not available", why=why)
     else:
         why = f"its evaluator gave no result: {completed.ending}"
         lines = (completed.errors or completed.output).strip().splitlines()[-KEPT_LINES:]
@@ -411,31 +379,23 @@ class GateVerdict(NamedTuple):
     verdict: Literal["right", "wrong", "not judged"]
     why: str = ""
     cause: Cause = ""
-    status: str = "wrong"
-    """Status of the failed check. `crashed` and `hung` mean that there was no output."""
+    status: str = "wrong"  # Of the failed check; `crashed` and `hung`: without output.
     timed: bool = False  # Whether the variant was wrong only in a timed call.
 
 
 def gate_verdict_on(name: str, finished: Sequence[Finished]) -> GateVerdict:
-    """Verdict on a variant by all steps: wrong if any says so, else right if one does; `why` says why a right one
-    has no speed. Without a verdict, `why` is the message of the first failed step."""
+    """Verdict on a variant by all steps: wrong if any says so, else right if one does; `why` says
+    why a right one has no speed. Without a verdict, it is the message of the first failed step."""
     verdicts, why_no_speed = list[GateVerdict](), ""
     for output in outputs_of(finished, VerifyOutput):
-        failures = [
-            each.first_failure
-            for each in output.variants
-            if each.variant == name and each.first_failure
-        ]
+        checks = (each.first_failure for each in output.variants if each.variant == name)
+        failure = next(filter(None, checks), None)
         if name in output.right:
             verdicts.append(GateVerdict("right"))
-        elif (
-            name not in output.wrong or output.is_control_wrong
-        ):  # Not checked, or the baseline failed too.
+        elif name not in output.wrong or output.is_control_wrong:  # Or the baseline failed, too.
             verdicts.append(GateVerdict("not judged", output.message))
-        elif failures:
-            verdicts.append(
-                GateVerdict("wrong", failures[0].message, failures[0].cause, failures[0].status)
-            )
+        elif failure:
+            verdicts.append(GateVerdict("wrong", failure.message, failure.cause, failure.status))
         else:
             verdicts.append(GateVerdict("wrong", output.message))
     for measured in outputs_of(finished, MeasureOutput):
@@ -457,10 +417,10 @@ VERDICTS = ("right", "wrong")
 EXPLANATION_BY_CAUSE: Mapping[Cause, str] = {
     "changed input": "it changes its inputs: we compare them after each call, they do not",
     "outside": "it reads or writes beside its tensors: we put guard zones around them, they do not",
-    "not written": "what stood in its output before a call shows in it: we fill outputs first, they do not",
+    "not written": "its output shows what stood there before a call: we fill outputs, they do not",
     "two outputs": "the same inputs gave two outputs: we call several times on the same inputs",
-    "one output": "other values gave the very same output, which is within the tolerance: we look for that",
-    "wrong result": "its outputs are not of the type, shape or class of the reference's: they do not mind",
+    "one output": "other values gave the very same output, within the tolerance: we look for that",
+    "wrong result": "its outputs have not the reference's type, shape or class: they do not mind",
     "loose tolerance": "by the tolerance zeros would be right; we allow less where that is so",
     "NaN": "a NaN or infinity in place of a number is wrong for us, however few elements are off",
     "unusable": "it does not load on its own in a process of ours",
@@ -471,60 +431,42 @@ EXPLANATION_BY_CAUSE: Mapping[Cause, str] = {
 
 
 def verdicts_agree(own_verdict: str, foreign_verdict: Verdict) -> bool | None:
-    """Whether `loop`'s verdict and that of the task's evaluator agree; None if one is no verdict."""
+    """Whether `loop` and the task's evaluator agree on an answer; None if one gave no verdict."""
     if own_verdict not in VERDICTS or foreign_verdict.status not in VERDICTS:
         return None
     return own_verdict == foreign_verdict.status
 
 
-def explain_disagreement(
-    task: ForeignTask, own_verdict: GateVerdict, foreign_verdict: Verdict
-) -> list[str]:
-    """Possible causes, in words, if `loop`'s verdict and that of the task's evaluator disagree, the likeliest
-    first; empty if they agree."""
-    if verdicts_agree(own_verdict.verdict, foreign_verdict) is not False:
+def explain_disagreement(task: ForeignTask, own: GateVerdict, foreign: Verdict) -> list[str]:
+    """Possible causes, likeliest first, if `loop` and the task's evaluator disagree; else none."""
+    if verdicts_agree(own.verdict, foreign) is not False:
         return []
     judging, timing = task.judging, task.timing
-    if foreign_verdict.status == "wrong":  # And ours is `right`; below, the reverse.
-        packed = "their checker is given outputs as the answer packs them; we pack them as the reference does"
-        larger = (
-            "they allow the larger of atol and rtol times the expected value; we allow their sum"
-        )
+    if foreign.status == "wrong":  # And ours is `right`; below, the reverse.
+        packed = "their checker gets outputs packed as the answer's; we pack as the reference does"
         has_integers = any(dtype not in FLOATS for dtype in task.dtypes)
-        rules = [
-            (bool(judging.checker), packed),
-            (judging.either, larger),
-            (
-                True,
-                "they compare with the reference in its own type, which may itself be off; we use float64",
-            ),
-            (
-                True,
-                "we allow what the plain implementation loses in the same type; they allow their tolerance",
-            ),
-            (has_integers, "they cast whole numbers to floating point before the call"),
-        ]
-    elif own_verdict.timed:  # Wrong only in a timed call.
+        rules = {
+            packed: bool(judging.checker),
+            "they allow the larger of atol and rtol x expected; we allow their sum": judging.either,
+            "they compare with a reference in its own type, we with one in float64": True,
+            "we allow what plain code loses in the same type; they, their tolerance": True,
+            "they cast whole numbers to floating point before the call": has_integers,
+        }
+    elif own.timed:  # Wrong only in a timed call.
         unchecked = "they do not check the outputs of timed calls; we check one, chosen at random"
-        rules = [
-            (timing.checked is False, unchecked),
-            (
-                timing.fresh_inputs is False,
-                "their timed calls all get the same inputs; ours get others",
-            ),
-            (timing.cold_cache is False, "they do not clear the cache between timed calls"),
-        ]
-    elif own_verdict.status in ("crashed", "hung") or own_verdict.cause in EXPLANATION_BY_CAUSE:
+        rules = {
+            unchecked: timing.checked is False,
+            "their timed calls get the same inputs; ours get others": timing.fresh_inputs is False,
+            "they do not clear the cache between timed calls": timing.cold_cache is False,
+        }
+    elif own.status in ("crashed", "hung") or own.cause in EXPLANATION_BY_CAUSE:
         no_output = "it gives no output in a process of ours, and they took its word for it"
-        return [EXPLANATION_BY_CAUSE.get(own_verdict.cause, no_output)]
+        return [EXPLANATION_BY_CAUSE.get(own.cause, no_output)]
     else:
-        checker = f"only their own checker decides there ({judging.checker}); we compare with float64, too"
-        rules = [
-            (bool(judging.checker), checker),
-            (
-                True,
-                "each of our calls has other values at the same addresses; theirs may have new tensors",
-            ),
-            (True, "their inputs come from fixed seeds, ours from a fresh one"),
-        ]
-    return [*(text for applies, text in rules if applies), *task.hints]
+        checker = f"only their own checker decides ({judging.checker}); we compare with float64"
+        rules = {
+            checker: bool(judging.checker),
+            "our calls get other values at the same addresses; theirs may get new tensors": True,
+            "their inputs come from fixed seeds, ours from a fresh one": True,
+        }
+    return [*(text for text, applies in rules.items() if applies), *task.hints]

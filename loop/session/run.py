@@ -14,7 +14,7 @@ from loop.base.errors import LoopError, MachineFailure, UsageError, WorkFailed
 from loop.base.locks import locked
 from loop.base.places import WORKTREES, state_folder
 from loop.base.processes import signals_as_flags
-from loop.builds.build import list_files_read
+from loop.builds.build import list_inputs
 from loop.gate.kernel import find_known_good
 from loop.learning.failures import FailureHistory
 from loop.learning.prediction import with_prediction
@@ -281,7 +281,7 @@ def close_session(session: Session, journal: Journal, ending: Ending) -> int:
             **bench.emulated_variants(head.emulated),
         }
         for variant in variants.values():
-            names = list_files_read(variant, target, cache=bench.cache, include=bench.include) or ()
+            names = list_inputs(variant, target, cache=bench.cache, include=bench.include)
             files_read += [target / name for name in names]
     # The revision also names uncommitted files outside the target's folder that the builds read.
     head = head.model_copy(update={"revision": add_new_files(head.revision, target, files_read)})

@@ -1,7 +1,7 @@
 """Possible arguments of a user's function: a tensor, a size, a value, or an object made of these.
 
-`loop init` reads annotations, defaults and names. It tries several possibilities, the likeliest first. It runs
-in a separate process, because it imports the user's module.
+`loop init` reads annotations, defaults and names. It tries several possibilities, the likeliest
+first. It runs in a separate process, because it imports the user's module.
 """
 
 import ast
@@ -22,44 +22,35 @@ import torch
 from loop.starting.model import RESERVED_NAMES, Scalar, TensorSpec
 
 LIST_LENGTH = 3  # Length of a list of tensors.
-INDEX_WORDS = (
-    "idx|ids?|index|indices|indexes|pos|positions?|labels?|tokens?|len|lengths?|lens|slots?"
-)
+INDEX_WORDS = "idx|ids?|index(es)?|indices|pos|positions?|labels?|tokens?|len(gth)?s?|slots?"
 INDEX = re.compile(rf"(.*_)?({INDEX_WORDS})\d?")
 OFFSETS = re.compile(r".*(cu_seqlens?|indptr|offsets|crow\w*|row_?ptrs?|splits)")
 """Names of index tensors with sorted values."""
 MASK = re.compile(r".*(mask|keep|valid|flags?)\d*")
 CONFIG = re.compile(r"(config|conf|cfg|args|opts?|options|params|hparams|settings)")
 INTS = (
-    (r".*(kernel|window|taps).*|ks", (3, 2)),
-    (r".*stride.*", (2, 1)),
-    (r".*(pad|dilation).*", (1, 0)),
-    (r".*groups?.*", (2, 1)),
-    (r".*heads?.*", (4, 2, 1)),
-    (r".*(layers|blocks|depth|steps|iters|times).*", (2, 1)),
-    (r".*(vocab|embeddings|classes|buckets|num_ids).*", (37,)),
-    (r".*(out|hidden|inner|ff|mlp|rank|proj).*", (12, 8)),
-    (r"k|top_?k|topk", (3, 2, 1)),
+    ("kernel|window|taps|^ks$", (3, 2)),
+    ("stride", (2, 1)),
+    ("pad|dilation", (1, 0)),
+    ("group", (2, 1)),
+    ("head", (4, 2, 1)),
+    ("layers|blocks|depth|steps|iters|times", (2, 1)),
+    ("vocab|embeddings|classes|buckets|num_ids", (37,)),
+    ("out|hidden|inner|ff|mlp|rank|proj", (12, 8)),
+    ("^(k|top_?k)$", (3, 2, 1)),
 )
-"""Name pattern of an integer parameter to values that are tried before sizes of the inputs."""
-FLOATS = (
-    (r".*eps.*", 1e-5),
-    (r".*(drop|prob).*|p", 0.0),
-    (r".*(theta|base).*", 10000.0),
-    (r".*momentum.*", 0.1),
-)
-FLAG = re.compile(
-    r"(is|use|has|with|do)_.*|causal|bias|affine|training|keepdim|inplace|normalize|reverse"
-)
+"""Pattern in an integer parameter's name to values that are tried before sizes of the inputs."""
+FLOATS = (("eps", 1e-5), ("drop|prob|^p$", 0.0), ("theta|base", 10000.0), ("momentum", 0.1))
+FLAG = r"(is|use|has|with|do)_.*|causal|bias|affine|training|keepdim|inplace|normalize|reverse"
 AXIS = re.compile(r"(dim|axis|dims|axes|start_dim|end_dim)\d?")
 """Parameters whose default is kept, because a kernel is written for one axis."""
 KINDS = {bool: "bool", int: "int", float: "float", str: "str"}
 UNSPECIFIC = (None, Parameter.empty, Any, object, list, tuple, dict)
 """Annotations that do not tell the kind of argument."""
 Call = list[tuple[str, str]]
-"""Arguments of a call: keyword (empty: positional) and text; `{path}` stands for a choice's text."""
+"""Arguments of a call: keyword (empty: positional) and text; `{path}`: the text of its choice."""
 Reads = Mapping[str, Mapping[str, bool]]
-"""Variable to the names that code reads from it, each with whether it is a key (`x["eps"]`, not `x.eps`)."""
+"""Variable to what code reads from it, each with whether it is a key (`x["eps"]`, not `x.eps`)."""
 
 
 @dataclass(frozen=True)
@@ -77,32 +68,26 @@ class Choices:
     """The choices for every parameter of a call, and of the constructor before it."""
 
     def __init__(
-        self,
-        likes: Mapping[str, TensorSpec],
-        values: Mapping[str, Any],
-        attribute_names: Sequence[str] | None = None,
+        self, likes: dict[str, TensorSpec], values: dict[str, Any], kernel_numbers: list[str] | None
     ) -> None:
-        """`likes`, `values`: path of a parameter (`x`, `config.eps`) to its `--like` option or its
-        `--set` value; `attribute_names`: numbers that a kernel takes: these alone become
-        attributes; None: any, for a Python function."""
-        self.likes, self.values, self.attribute_names = likes, values, attribute_names
-        self.by_path: dict[str, list[Choice]] = {}
-        """Path of a parameter to its choices, the likeliest first."""
-        self.is_constructor = False
-        """Whether parameters are a constructor's, where those without annotation are whole numbers."""
-        self.imports: dict[str, None] = {}
-        """Import statements that the source text of the arguments needs, in order."""
+        """`likes`, `values`: path of a parameter (`x`, `config.eps`) to its `--like` or `--set`;
+        `kernel_numbers`: those that a kernel takes: only they become attributes; None: any."""
+        self.likes, self.values, self.kernel_numbers = likes, values, kernel_numbers
+        self.by_path: dict[str, list[Choice]] = {}  # Of each parameter, the likeliest first.
+        self.is_constructor = False  # If so, parameters without annotation are whole numbers.
+        self.imports: dict[str, None] = {}  # Imports that the arguments' source text needs.
         self.used: set[str] = set()  # Paths of `likes` and `values` that a parameter has.
         self.notes: list[str] = []
         self.missing: list[str] = []  # Paths of the parameters without any choice.
         self.names: list[str] = []  # Names of all parameters.
         self.dims = list(dict.fromkeys(dim for like in likes.values() for dim in like.dims))
         """Names of all sizes."""
+        self.reserved = {*RESERVED_NAMES}  # Names that no attribute may have.
 
     def add_arguments(self, function: Any, *, bound: bool = False) -> Call:
-        """Add the parameters of a function, or of a class's constructor. Returns the arguments of a call, as
-        (keyword or empty, text). `bound`: skip the parameter `self`. A function without a signature takes tensors
-        by place, as `likes` has them, then `values` by name."""
+        """Add the parameters of a function, or of a class's constructor. Returns the arguments of a
+        call. `bound`: skip the parameter `self`. A function without a signature takes tensors by
+        place, as `likes` has them, then `values` by name."""
         call: Call = []
         reads = reads_of(function)
         for parameter in parameters(function)[1 if bound else 0 :]:
@@ -113,17 +98,15 @@ class Choices:
             if text is not None:
                 is_positional = parameter.kind is Parameter.POSITIONAL_ONLY
                 call.append(("" if is_positional else parameter.name, text))
-        for path in (
-            () if bound or self.is_constructor or self.names else (*self.likes, *self.values)
-        ):
-            text = self.add(path, None, Parameter.empty, {}) or ""
-            call.append(("" if path in self.likes else path, text))
+        if not (bound or self.is_constructor or self.names):
+            for path in (*self.likes, *self.values):
+                text = self.add(path, None, Parameter.empty, {}) or ""
+                call.append(("" if path in self.likes else path, text))
         return call
 
     def add(self, path: str, annotation: Any, default: Any, reads: Reads) -> str | None:
-        """Add a parameter. Returns the source text of its argument, mostly `{path}`, in place of
-        which a choice's text comes later; None: its default is used. `reads`: what the code reads
-        from its variables."""
+        """Add a parameter. Returns its argument's source text, mostly `{path}`, which a choice's
+        text replaces later; None: its default. `reads`: what the code reads from its variables."""
         kind, owner = kind_of(annotation)
         name = path.rpartition(".")[2]
         # Parts of it that options give: `eps` of `config`, by `config.eps`.
@@ -147,17 +130,15 @@ class Choices:
         return "{" + path + "}"
 
     def _add_value(self, path: str, kind: str, default: Any) -> str | None:
-        """Add a parameter with a `--set` value, or a default. A number or flag becomes an attribute, so that a
-        workload can change it; other `--set` values become literals. What names an axis stays at its default, for
-        kernels are written for one axis, as does what a kernel does not take: a note says so. Returns as `add`."""
+        """Add a parameter with a `--set` value, or a default. Numbers and flags become attributes,
+        which a workload can change; other `--set` values literals. What names an axis, or what a
+        kernel does not take, stays at its default, with a note. Returns as `add`."""
         is_set = path in self.values
         value, name = self.values.get(path, default), path.rpartition(".")[2]
         self.used |= {path} if is_set else set()
         is_number = isinstance(value, bool | int | float) and not isinstance(value, enum.Enum)
-        is_varied = not AXIS.fullmatch(name) and (
-            self.attribute_names is None or name in self.attribute_names
-        )
-        if is_number and (is_set or is_varied):
+        is_taken = self.kernel_numbers is None or name in self.kernel_numbers
+        if is_number and (is_set or (is_taken and not AXIS.fullmatch(name))):
             self.by_path[path] = [self._attribute(path, value)]
             return "{" + path + "}"
         if is_set:
@@ -170,10 +151,10 @@ class Choices:
         return None
 
     def _attribute(self, path: str, value: Scalar) -> Choice:
-        """A choice that makes a value an attribute, so that a workload can change it. It is named as the
+        """A choice that makes a value an attribute, which a workload can change. It is named as the
         parameter; `config_eps_` if another attribute, tensor or size has that name."""
         name = path.rpartition(".")[2]
-        names = {tensor.replace(".", "_") for tensor in self.likes} | {*self.dims, *RESERVED_NAMES}
+        names = {tensor.replace(".", "_") for tensor in self.likes} | {*self.dims, *self.reserved}
         for choices in self.by_path.values():
             for choice in choices:
                 names |= {*choice.attributes}
@@ -182,7 +163,7 @@ class Choices:
         return Choice(name, attributes={name: value})
 
     def _add_class(self, path: str, annotation: Any, reads: Reads) -> str:
-        """Add a parameter of a class, and its import. Returns a call of the class, or a member of an enum."""
+        """Add a parameter of a class, and its import. Returns a call of it, or an enum's member."""
         name = annotation.__qualname__
         self.imports[f"from {annotation.__module__} import {name.partition('.')[0]}"] = None
         if issubclass(annotation, enum.Enum):
@@ -190,14 +171,12 @@ class Choices:
         arguments = []
         for part in parameters(annotation):
             text = self.add(f"{path}.{part.name}", part.annotation, part.default, reads)
-            arguments += (
-                [] if text is None else [f"{part.name}={text}"]
-            )  # None: left at its default.
+            arguments += [] if text is None else [f"{part.name}={text}"]  # None: its default.
         return f"{name}({', '.join(arguments)})"
 
     def _add_object(self, path: str, parts: Mapping[str, bool], given_parts: Sequence[str]) -> str:
-        """Add a parameter of unknown class, as an object or a dict. `parts`: names that the code reads from it,
-        each with whether it is a key; `given_parts`: by options. Returns an expression that makes it, or empty."""
+        """Add a parameter of unknown class, as an object or dict. `parts`: what the code reads from
+        it, as in `Reads`; `given_parts`: by options. Returns its text; empty if that is unknown."""
         names = dict.fromkeys((*sorted(parts, key=parts.__getitem__), *sorted(given_parts)))
         if not names:
             self.missing.append(path)
@@ -211,23 +190,18 @@ class Choices:
         return f"SimpleNamespace({', '.join(f'{name}={text}' for name, text in texts.items())})"
 
     def _value_choices(self, path: str, kind: str) -> list[Choice]:
-        """Choices of a value without a default, by kind and name; empty if none can be guessed. Those of a whole
-        number or a tuple of them are usual values for its name, and sizes of the inputs: sizes with the
-        parameter's name come first, then those of the last dimensions."""
+        """Choices of a value without a default, by kind and name; empty if none can be guessed.
+        Those of a whole number, or a tuple of them, are usual values for its name, and sizes of the
+        inputs: first those of the parameter's name, then those of the last dimensions."""
         name = path.rpartition(".")[2]
-        if kind == "bool" or (not kind and FLAG.fullmatch(name)):
+        lower_name = name.lower()
+        if kind == "bool" or (not kind and re.fullmatch(FLAG, name)):
             return [self._attribute(path, value) for value in (False, True)]
-        number = next(
-            (value for pattern, value in FLOATS if re.fullmatch(pattern, name.lower())), None
-        )
+        number = next((value for pattern, value in FLOATS if re.search(pattern, lower_name)), None)
         if kind == "float" or (not kind and number is not None):
             return [self._attribute(path, 0.7 if number is None else number)]
-        constants = next(
-            (values for pattern, values in INTS if re.fullmatch(pattern, name.lower())), ()
-        )
-        size_texts: dict[
-            str, str
-        ] = {}  # Dimension to `<x.2>`: the first tensor that has it, the last axis.
+        constants = next((values for pattern, values in INTS if re.search(pattern, lower_name)), ())
+        size_texts: dict[str, str] = {}  # Dimension to `<x.2>`: its first tensor, the last axis.
         last_sizes = []
         for tensor, like in self.likes.items():
             tensor = tensor.replace(".", "_")
@@ -235,11 +209,9 @@ class Choices:
             for axis in reversed(range(len(like.dims))):
                 size_texts.setdefault(like.dims[axis], f"<{tensor}.{axis}>")
         if kind == "ints":
-            return [
-                *last_sizes,
-                *(Choice(repr((constant,) * rank)) for constant in constants for rank in (2, 1)),
-            ]
-        same_name = [dim for dim in size_texts if dim.lower() == name.lower()]
+            tuples = [(constant,) * rank for constant in constants for rank in (2, 1)]
+            return [*last_sizes, *(Choice(repr(values)) for values in tuples)]
+        same_name = [dim for dim in size_texts if dim.lower() == lower_name]
         is_integer = self.is_constructor or "." in path or constants or same_name
         if kind != "int" and (kind or not is_integer):
             return []
@@ -260,9 +232,8 @@ class Choices:
         # Each draw: element type, kind of values and bound, as in `TensorSpec`.
         is_whole = like.dtype.strip("u").startswith("int")
         whole_type = like.dtype if is_whole else "int64"
-        ordered, bounded = (
-            [(whole_type, values, high) for high in highs] for values in ("sorted", "index")
-        )
+        ordered = [(whole_type, "sorted", high) for high in highs]
+        bounded = [(whole_type, "index", high) for high in highs]
         index = [*ordered, *bounded] if is_sorted else bounded
         masks = [("bool", "mask", ""), ("bool", "mask_out", "")]
         normal = [(like.dtype, "normal", ""), (like.dtype, "positive", "")]
@@ -286,18 +257,15 @@ class Choices:
                 notes = (f"{name}: {label}, as its name or use says; {option}",)
             spec = TensorSpec(name=name, dims=like.dims, dtype=dtype, values=values, high=high)
             choices.append(Choice(name, (spec,), notes=notes))
-        first = choices[0].inputs[0]
         names = [f"{name}_{number}" for number in range(LIST_LENGTH)]
-        inputs = tuple(first.model_copy(update={"name": name}) for name in names)
-        listed = Choice(
-            f"[{', '.join(names)}]", inputs, notes=(f"{name}: a list of {LIST_LENGTH} tensors",)
-        )
+        inputs = tuple(choices[0].inputs[0].model_copy(update={"name": name}) for name in names)
+        note = f"{name}: a list of {LIST_LENGTH} tensors"
+        listed = Choice(f"[{', '.join(names)}]", inputs, notes=(note,))
         return [listed] if kind == "tensors" else choices if kind else [*choices, listed]
 
 
 def parameters(function: Any) -> list[Parameter]:
-    """The parameters of a function or of a class's constructor, with resolved annotations; empty
-    for a function written in C without a signature."""
+    """The parameters of a function or class, with resolved annotations; empty without signature."""
     try:
         signature = inspect.signature(function)
     except (ValueError, TypeError):
@@ -313,23 +281,17 @@ def parameters(function: Any) -> list[Parameter]:
 
 
 def kind_of(annotation: Any) -> tuple[str, Any]:
-    """Kind of an annotation, and the class if the kind is `class`. Others: `tensor`, `bool`, `int`, `float`,
-    `str`; `tensors` and `ints` for lists or tuples of them, `other` for other ones; empty if it tells nothing."""
+    """Kind of an annotation, and the class if the kind is `class`. Others: `tensor`, `bool`, `int`,
+    `float`, `str`; `tensors`, `ints`: lists or tuples of them; `other`; empty if not known."""
     arguments, origin = typing.get_args(annotation), typing.get_origin(annotation)
     if origin in (typing.Union, types.UnionType):
         return kind_of(next(argument for argument in arguments if argument is not type(None)))
     if origin is not None and arguments:  # A list or tuple: by its last element type.
-        kind, _ = kind_of(
-            next(argument for argument in reversed(arguments) if argument is not Ellipsis)
-        )
+        kind, _ = kind_of([argument for argument in arguments if argument is not Ellipsis][-1])
         return {"tensor": "tensors", "int": "ints"}.get(kind, "other"), None
     if annotation in UNSPECIFIC:
         return "", None
-    text = (
-        annotation
-        if isinstance(annotation, str)
-        else getattr(annotation, "__name__", str(annotation))
-    )
+    text = getattr(annotation, "__name__", str(annotation))
     if "Tensor" in text or (isinstance(annotation, type) and issubclass(annotation, torch.Tensor)):
         return "tensor", None
     kind = KINDS.get(annotation) or (text if text in KINDS.values() else "")
@@ -337,8 +299,8 @@ def kind_of(annotation: Any) -> tuple[str, Any]:
 
 
 def reads_of(owner: Any) -> Reads:
-    """What the code of a function or class reads from its variables, as `eps` in `config.eps`: variable to part,
-    to whether it is read as a key, `config["eps"]`. It shows what an object needs. Empty without source."""
+    """What the code of a function or class reads from its variables, as `eps` in `config.eps`. It
+    shows what an object needs. Empty without source."""
     reads: dict[str, dict[str, bool]] = {}
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(owner)))
@@ -348,11 +310,7 @@ def reads_of(owner: Any) -> Reads:
         if not isinstance(node, ast.Attribute | ast.Subscript):
             continue
         value = node.value
-        if (
-            isinstance(value, ast.Attribute)
-            and isinstance(value.value, ast.Name)
-            and value.value.id == "self"
-        ):
+        if isinstance(value, ast.Attribute) and ast.unparse(value.value) == "self":
             name = value.attr  # self.config.eps counts as config.eps.
         elif isinstance(value, ast.Name):
             name = value.id

@@ -1,7 +1,7 @@
 """`loop init`: make a first target from a PyTorch function or module, or a kernel.
 
-`loop` copies the user's files and the local files that they import or include. It calls the function in a
-separate process to learn its inputs and outputs. It runs no other code of the user.
+`loop` copies the user's files and the local files that they import or include. It calls the
+function in a separate process to learn its inputs and outputs. It runs no other code of the user.
 """
 
 import ast
@@ -63,8 +63,8 @@ class MadeTarget(Printed):
 
 
 def init(request: InitRequest) -> MadeTarget:
-    """Write a target, ready to verify and measure. Raises UsageError if the folder has files, options are missing,
-    or the function does not run."""
+    """Write a target, ready to verify and measure. Raises UsageError if the folder has files,
+    options are missing, or the function does not run."""
     folder = request.folder
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         hint = request.command_line(folder=folder / "target")
@@ -73,9 +73,7 @@ def init(request: InitRequest) -> MadeTarget:
     start_time = time.monotonic()
     try:
         answer = _try_function(request)
-    except (
-        WorkFailed
-    ):  # Native code may crash where it finds no memory: torch's conv1d does on long sizes.
+    except WorkFailed:  # torch's conv1d crashes where it finds no memory for long sizes.
         if time.monotonic() - start_time > TRIAL_LIMIT_S / 2:
             raise  # It hangs, and would do so again.
         answer = _try_function(replace(request, tries_long_sizes=False))
@@ -102,7 +100,7 @@ def init(request: InitRequest) -> MadeTarget:
 
 
 def _try_function(request: InitRequest) -> InitAnswer:
-    """Make the target's files in a process of its own. Raises WorkFailed if that crashes or takes too long."""
+    """Make the target's files in their own process. Raises WorkFailed if that crashes or hangs."""
     request_json = TypeAdapter(InitRequest).dump_json(request).decode()
     text = run_untimed(PROGRAM, request_json, limit_s=TRIAL_LIMIT_S, folder=Path.cwd())
     return InitAnswer.model_validate_json(text)
@@ -143,12 +141,9 @@ def read_options(request: InitRequest) -> InitOptions:
     module = (Path(module).name if "/" in module else module).removesuffix(".py")
     if not all(word.isidentifier() for word in (*module.split("."), *name.split("."))):
         expected = f"expected module:function, or a file that ends in {', '.join(BUILD_BY_ENDING)}"
-        raise UsageError(
-            f"{text}: {expected}", hint="loop init DIR --from torch:relu --like input=N,M"
-        )
-    files = {
-        file: folder / file for file in find_used_files([module], folder) if file.endswith(".py")
-    }
+        raise UsageError(f"{text}: {expected}", "loop init DIR --from torch:relu --like input=N,M")
+    used_files = find_used_files([module], folder)
+    files = {file: folder / file for file in used_files if file.endswith(".py")}
     module_path = module.replace(".", "/")
     if files.keys().isdisjoint((f"{module_path}.py", f"{module_path}/__init__.py")):
         files = {}  # Installed, or without Python source: nothing to copy.
@@ -158,14 +153,12 @@ def read_options(request: InitRequest) -> InitOptions:
 
 
 def _parse_set(texts: Sequence[str]) -> dict[str, Any]:
-    """Path to its `--set` value: a Python literal, else the text itself. Raises UsageError without a value."""
+    """Path to its `--set` value: a Python literal, else the text. Raises UsageError without one."""
     values: dict[str, Any] = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not PATH.fullmatch(name):
-            raise UsageError(
-                f"--set {text!r}: expected a name with its value", hint="such as --set heads=4"
-            )
+            raise UsageError(f"--set {text!r}: expected NAME=VALUE", "such as --set heads=4")
         try:
             values[name] = ast.literal_eval({"true": "True", "false": "False"}.get(value, value))
         except (ValueError, SyntaxError):
@@ -174,44 +167,37 @@ def _parse_set(texts: Sequence[str]) -> dict[str, Any]:
 
 
 def _parse_like(texts: Sequence[str]) -> tuple[dict[str, TensorSpec], dict[str, int]]:
-    """Parse `--like` options, as `x=N,M` or `places=N:int64<V` (indices below V, a size or a number): path to
-    its tensor, and fixed sizes. A size given by number gets a letter as its name, equal ones the same. Raises
-    UsageError."""
+    """Parse `--like` options, as `x=N,M` or `places=N:int64<V` (indices below V, a size or number):
+    path to its tensor, and fixed sizes. A size given by number gets a letter as its name, the same
+    for equal ones. Raises UsageError."""
     likes: dict[str, TensorSpec] = {}
     for text in texts:
         path, _, shape = (part.strip() for part in text.partition("="))
         match = LIKE.fullmatch(shape.replace(" ", ""))
         dims = match["dims"].split(",") if match else [""]
-        is_reserved = not {*dims}.isdisjoint(RESERVED_NAMES) or any(map(iskeyword, (path, *dims)))
-        if (
-            not match
-            or is_reserved
-            or not PATH.fullmatch(path)
-            or not all(map(SIZE.fullmatch, dims))
-        ):
+        is_path = PATH.fullmatch(path) and not iskeyword(path)
+        if not match or not is_path or not all(map(SIZE.fullmatch, dims)):
             hint = "such as --like x=N,M or --like x=64,1000; a type follows: --like places=N:int64"
-            hint += "; where one size follows from another, as N+1 does, give it a letter of its own, or numbers"
-            raise UsageError(
-                f"--like {text!r}: expected a tensor with its sizes, by name or by number",
-                hint=hint,
-            )
+            hint += "; a size that follows from another, as N+1, gets its own letter, or numbers"
+            message = f"--like {text!r}: expected a tensor with its sizes, by name or by number"
+            raise UsageError(message, hint)
         dtype = match["dtype"] or ""
         if dtype and dtype not in ITEM_SIZES:
             message = f"--like {text!r}: no type {dtype!r}: {', '.join(ITEM_SIZES)}"
             raise UsageError(message, hint=did_you_mean(dtype, list(ITEM_SIZES)))
         likes[path] = TensorSpec(name=path, dims=tuple(dims), dtype=dtype, high=match["high"] or "")
     all_dims = [dim for like in likes.values() for dim in like.dims]
-    used_names = {*all_dims, *(like.high for like in likes.values())}
+    used_names = {*likes, *all_dims, *(like.high for like in likes.values())}
     letters = (*LETTERS, *(f"D{number}" for number in range(len(all_dims))))
     free_letters = (letter for letter in letters if letter not in used_names)
-    letter_by_number = {
-        dim: next(free_letters) for dim in dict.fromkeys(filter(str.isdigit, all_dims))
-    }
+    numbers = dict.fromkeys(filter(str.isdigit, all_dims))
+    letter_by_number = {number: next(free_letters) for number in numbers}
     for path, like in likes.items():
         named_dims = tuple(letter_by_number.get(dim, dim) for dim in like.dims)
         likes[path] = like.model_copy(update={"dims": named_dims})
-    if ambiguous := {*all_dims} & {path.replace(".", "_") for path in likes}:
-        raise UsageError(
-            f"--like: `{min(ambiguous)}` is a tensor and a size", hint="call the size otherwise"
-        )
+    tensor_names = {path.replace(".", "_") for path in likes}
+    for dim in all_dims:
+        if dim in tensor_names or dim in RESERVED_NAMES or iskeyword(dim):
+            other = "a tensor" if dim in tensor_names else "a word that loop or Python needs"
+            raise UsageError(f"--like: `{dim}` is {other} and a size", "call the size otherwise")
     return likes, {letter: int(number) for number, letter in letter_by_number.items()}

@@ -11,22 +11,19 @@ from loop.model.base import Model
 from loop.model.workloads import RESERVED_KEYS
 
 Scalar = bool | int | float
-RESERVED_NAMES = (*RESERVED_KEYS, "weights", "seed", "device", "drawn")
+RESERVED_NAMES = (*RESERVED_KEYS, "seed", "device", "drawn")
 """Names that no size or attribute may have: workloads and generators use them."""
 
 
 class TensorSpec(Model):
-    """An input of the user's function, as `--like` describes it or a generator draws it, or an output."""
+    """An input of a function, as `--like` describes it or a generator draws it; or an output."""
 
     name: str
-    dims: tuple[str, ...]
-    """Names of its sizes; empty for an output whose sizes do not follow from those of the inputs."""
-    dtype: str = ""
-    """Element type; empty: that of the workload."""
+    dims: tuple[str, ...]  # Names of its sizes; empty if they do not follow from those of inputs.
+    dtype: str = ""  # Element type; empty: that of the workload.
     values: str = "normal"
     """What is drawn: `normal`, `positive`, `index`, `whole`, `sorted`, `mask` or `mask_out`."""
-    high: str = ""
-    """For `index` and `sorted`: a size or number that bounds the values."""
+    high: str = ""  # For `index` and `sorted`: a size or number that bounds the values.
 
 
 @dataclass(frozen=True)
@@ -52,12 +49,8 @@ class InitRequest:
 class InitAnswer(Model):
     """The files of a target; else what the user has to add."""
 
-    files: dict[str, str] = Field(default_factory=dict)
-    """Path in the target to its text."""
-    edit: str = ""
-    """The file to edit."""
-    notes: tuple[str, ...] = ()
-    """What was guessed, a sentence each."""
-    problem: str = ""
-    """What is missing or wrong, as a message; empty if the function runs."""
+    files: dict[str, str] = Field(default_factory=dict)  # Path in the target to its text.
+    edit: str = ""  # The file to edit.
+    notes: tuple[str, ...] = ()  # What was guessed, a sentence each.
+    problem: str = ""  # What is missing or wrong, as a message; empty if the function runs.
     hint: str | None = None

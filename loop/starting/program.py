@@ -31,14 +31,13 @@ from loop.starting.model import InitAnswer, InitRequest
 from loop.starting.source import identifier, with_dtypes, write_entry
 
 LIMIT_S, MOST_TRIES = 40.0, 1000  # Limits of the search: seconds, and combinations of choices.
-MODULE_ROLES = ("reference", "mine", "inputs")
-"""Python modules that a target may have: what is right, the variant, and the generator of inputs."""
+MODULE_ROLES = ("reference", "mine", "inputs")  # What is right, the variant, the generator.
 
 
 def find_subject(options: InitOptions, function: str, choices: Choices) -> Subject:
-    """Import the user's function, class or method (`Scaler.apply`), and add its parameters to `choices`. Of a
-    module `forward` is called, of another class the method or `__call__`. `function`: the target's name for it.
-    Raises UsageError if there is no such thing."""
+    """Import the user's function, class or method (`Scaler.apply`), and add its parameters to
+    `choices`. Of a module `forward` is called, of another class the method or `__call__`.
+    `function`: the target's name for it. Raises UsageError if there is no such thing."""
     module, name = options.module, options.name
     member: Any
     try:
@@ -53,11 +52,7 @@ def find_subject(options: InitOptions, function: str, choices: Choices) -> Subje
     for word in name.split("."):
         owner, member = member, getattr(member, word, None)
         if member is None:
-            names = [
-                key
-                for key, value in vars(owner).items()
-                if callable(value) and not key.startswith("_")
-            ]
+            names = [key for key, value in vars(owner).items() if callable(value) and key[0] != "_"]
             hint = did_you_mean(word, names) or f"it has {', '.join(names[-8:]) or 'none'}"
             raise UsageError(f"{module}: no `{word}` there", hint)
     # `word`: the last part of the name; `member`: what it names, in `owner`.
@@ -71,6 +66,7 @@ def find_subject(options: InitOptions, function: str, choices: Choices) -> Subje
         message = f"{module}:{name} is a method of a module"
         raise UsageError(message, f"name the module: {owner.__name__}")
     method = word if is_method else "forward" if is_module else "__call__"
+    choices.reserved.add("weights")  # The parameter for its tensors.
     call = choices.add_arguments(getattr(class_or_function, method), bound=True)
     choices.is_constructor = True
     return Subject(
@@ -86,9 +82,9 @@ def find_subject(options: InitOptions, function: str, choices: Choices) -> Subje
 
 
 def check_names(full_name: str, choices: Choices, command_line: str) -> None:
-    """Raise UsageError for an option without parameter, a parameter without shape or value, or if no input has a
-    shape. `command_line`: the user's, to which a hint appends what is missing."""
-    names = {*choices.used, *(choices.attribute_names or ())}
+    """Raise UsageError for an option without parameter, a parameter without shape or value, or if
+    no input has a shape. `command_line`: the user's, to which a hint appends what is missing."""
+    names = {*choices.used, *(choices.kernel_numbers or ())}
     for option, paths in (("--like", choices.likes), ("--set", choices.values)):
         for path in paths:
             if path not in names:
@@ -104,78 +100,65 @@ def check_names(full_name: str, choices: Choices, command_line: str) -> None:
         raise UsageError(f"no input of {full_name} has a shape", f"{command_line} --like x=N,M")
 
 
-def combinations_of_rank(
-    choices: Sequence[Sequence[Choice]], rank: int
-) -> Iterator[tuple[Choice, ...]]:
-    """Combinations of one choice per list whose indices sum to `rank`. The likeliest have rank 0."""
+def combinations_of_rank(choices: Sequence[Sequence[Choice]], rank: int) -> Iterator[list[Choice]]:
+    """Combinations of one choice per list whose indices sum to `rank`; of the likeliest it is 0."""
     if not choices:
-        yield from [()] if rank == 0 else []
+        yield from [[]] if rank == 0 else []
         return
     for index, first in enumerate(choices[0][: rank + 1]):
         for others in combinations_of_rank(choices[1:], rank - index):
-            yield (first, *others)
+            yield [first, *others]
 
 
-def search_call(subject: Subject, choices: Choices, sizes: Sizes) -> tuple[Trial, dict[str, int]]:
-    """Search a call that runs, and its sizes, if possible with finite outputs. Likely choices come
-    first, each on all sizes. Raises UsageError, with the error of the likeliest call."""
+def search_call(subject: Subject, choices: Choices, sizes: Sizes) -> Trial:
+    """Search a call that runs, if possible with finite outputs. Likely choices come first, each on
+    all sizes. Raises UsageError, with the error of the likeliest call."""
     began, choice_lists = time.monotonic(), list(choices.by_path.values())
     ranks = range(1 + sum(len(items) - 1 for items in choice_lists))
-    combinations = itertools.chain.from_iterable(
-        combinations_of_rank(choice_lists, rank) for rank in ranks
-    )
-    first_error = nonfinite_call = None
+    combinations = (each for rank in ranks for each in combinations_of_rank(choice_lists, rank))
+    first_error = nonfinite_trial = None
     for combination in itertools.islice(combinations, MOST_TRIES):
         choice_by_path = dict(zip(choices.by_path, combination, strict=True))
-        for candidate in sizes.candidates if time.monotonic() - began < LIMIT_S else ():
+        for base in sizes.candidates if time.monotonic() - began < LIMIT_S else ():
             try:
-                trial = Trial(subject, choice_by_path)
-                is_finite = trial.run(candidate).is_finite
+                trial = Trial(subject, choice_by_path, base)
+                is_finite = trial.run(base).is_finite
                 if is_finite and any(tensor.values.startswith("mask") for tensor in trial.inputs):
-                    with contextlib.suppress(
-                        Exception
-                    ):  # A masked row of one element must stay finite.
-                        is_finite = trial.run(dict.fromkeys(candidate, 1)).is_finite
+                    with contextlib.suppress(Exception):  # One masked element must stay finite.
+                        is_finite = trial.run(dict.fromkeys(base, 1)).is_finite
             except Exception as error:
                 first_error = first_error or error
                 continue
             if is_finite:
-                return with_largest_indices(trial, choices, candidate), candidate
-            nonfinite_call = nonfinite_call or (trial, candidate)
-    if nonfinite_call:
-        return nonfinite_call
+                return with_largest_indices(trial, choices)
+            nonfinite_trial = nonfinite_trial or trial
+    if nonfinite_trial:
+        return nonfinite_trial
     if isinstance(first_error, UsageError):
         raise first_error
     assert first_error is not None
     text = describe_error(first_error)
     if "does not require grad" in text:
-        hint = "references run under torch.no_grad(): compute under `torch.enable_grad()`, and detach outputs"
+        hint = "references run under torch.no_grad(): use `torch.enable_grad()`, and detach outputs"
         raise UsageError(f"{subject.full_name} does not run: {text}", hint)
-    hint = "give sizes that fit, by number where one depends on another: --like x=8,64; a type: --like x=N:int64; "
-    guessed = [
-        path for path, items in choices.by_path.items() if len(items) > 1 and not items[0].inputs
-    ]
-    hint += f"a value: {' '.join(f'--set {path}=VALUE' for path in guessed or ['name'])}"
-    message = (
-        f"{subject.full_name} does not run with any sizes and values that `loop init` tried: {text}"
-    )
+    guessed = [path for path, items in choices.by_path.items() if items[1:] and not items[0].inputs]
+    values = " ".join(f"--set {path}=VALUE" for path in guessed or ["name"])
+    hint = "give sizes that fit, by number where one depends on another: --like x=8,64; "
+    hint += f"a type: --like x=N:int64; a value: {values}"
+    message = f"{subject.full_name} does not run with any sizes and values that were tried: {text}"
     raise UsageError(message, hint)
 
 
-def with_largest_indices(trial: Trial, choices: Choices, sizes: dict[str, int]) -> Trial:
-    """The trial with each index tensor bounded by the largest size that runs, so that all rows are reached."""
+def with_largest_indices(trial: Trial, choices: Choices) -> Trial:
+    """The trial with each index tensor bounded by the largest size that runs, to reach all rows."""
     for path, choice in trial.choices.items():
         if not choice.inputs or choice.inputs[0].values != "index":
             continue
-        others = [
-            other
-            for other in choices.by_path[path]
-            if other.inputs and other.inputs[0].values == "index"
-        ]
-        for other in sorted(others, key=lambda other: -sizes.get(other.inputs[0].high, 0)):
-            candidate = Trial(trial.subject, {**trial.choices, path: other})
+        others = [other for other in choices.by_path[path] if other.inputs[0].values == "index"]
+        for other in sorted(others, key=lambda other: -trial.base.get(other.inputs[0].high, 0)):
+            candidate = Trial(trial.subject, {**trial.choices, path: other}, trial.base)
             with contextlib.suppress(Exception):
-                if candidate.run(sizes).is_finite:
+                if candidate.run(trial.base).is_finite:
                     trial = candidate
                     break
     return trial
@@ -183,28 +166,25 @@ def with_largest_indices(trial: Trial, choices: Choices, sizes: dict[str, int]) 
 
 def make_target(request: InitRequest, options: InitOptions) -> InitAnswer:
     """Try the function, and make the target's files. Raises UsageError."""
-    kernel, likes, attribute_names = options.kernel, options.likes, None
+    kernel, likes, kernel_numbers = options.kernel, options.likes, None
+    plain = kernel.plain if kernel else None
     last_name = options.name.rpartition(".")[2]
     is_plain = last_name.islower() and last_name != "forward"
     function = kernel.function if kernel else last_name if is_plain else identifier(options.name)
-    if kernel:
-        attribute_names = []  # An exported entry names none.
-    if kernel and kernel.plain:
-        likes = with_dtypes(likes, kernel.plain)
-        attribute_names = [number.name for number in kernel.plain.numbers]
-    choices = Choices(likes, options.values, attribute_names)
+    if kernel:  # An exported entry names none.
+        kernel_numbers = [number.name for number in plain.numbers] if plain else []
+    if plain:
+        likes = with_dtypes(likes, plain)
+    choices = Choices(likes, options.values, kernel_numbers)
     subject = find_subject(options, function, choices)
     check_names(f"{options.module}:{options.name}", choices, request.command_line())
-    sizes = Sizes(
-        [like.dims for path, like in likes.items() if path in choices.used], options.fixed_sizes
-    )
-    trial, base_sizes = search_call(subject, choices, sizes)
-    check_results(trial, base_sizes, str(options.folder))
+    shapes = [like.dims for path, like in likes.items() if path in choices.used]
+    sizes = Sizes(shapes, options.fixed_sizes)
+    trial = search_call(subject, choices, sizes)
+    check_results(trial, str(options.folder))
     is_cuda = any(name.endswith(".cu") for name in options.files)
-    tries_long_sizes = request.tries_long_sizes
-    facts = gather_facts(
-        trial, base_sizes, sizes, choices, is_cuda=is_cuda, tries_long_sizes=tries_long_sizes
-    )
+    tries_long = request.tries_long_sizes
+    facts = gather_facts(trial, sizes, choices, is_cuda=is_cuda, tries_long_sizes=tries_long)
     # The user's files keep their names: ours give way.
     modules = {}
     for role in MODULE_ROLES:
@@ -213,17 +193,10 @@ def make_target(request: InitRequest, options: InitOptions) -> InitAnswer:
     files[f"{modules['reference']}.py"] = trial.wrapper("What is right")
     if trial.needs_generator:
         files[f"{modules['inputs']}.py"] = trial.generator(modules["reference"])
-    if kernel and kernel.plain:
-        outputs = [
-            output for output in facts.outputs if output.name not in facts.updates
-        ]  # Others are inputs.
+    if kernel and plain:
+        outputs = [output for output in facts.outputs if output.name not in facts.updates]
         files[kernel.source], entry_notes = write_entry(
-            kernel.plain,
-            trial.inputs,
-            outputs,
-            [*trial.attributes],
-            options.values,
-            options.fixed_sizes,
+            plain, trial.inputs, outputs, trial.attributes, options.values, options.fixed_sizes
         )
         trial.notes += entry_notes
     if kernel:
@@ -238,8 +211,7 @@ def make_target(request: InitRequest, options: InitOptions) -> InitAnswer:
 
 
 def main(request: InitRequest) -> InitAnswer:
-    """Make the target, with the function's folder on `sys.path`. Any error becomes what the user
-    has to mend."""
+    """Make the target, with its folder on `sys.path`. Errors become what the user has to mend."""
     options = read_options(request)
     sys.path.insert(0, str(options.folder))
     callee.use_threads(1)

@@ -1,4 +1,4 @@
-"""`loop init` for a compiled kernel: find its exported entry, or write one for a C function that it parses."""
+"""`loop init` for a compiled kernel: find its exported entry, or write one for a C function."""
 
 import json
 import re
@@ -11,12 +11,9 @@ from loop.base.errors import UsageError
 from loop.formats.model import read_text
 from loop.starting.model import TensorSpec
 
-ENTRY_PARAMETERS = "const LoopTensor *loop_in, LoopTensor *loop_out, const double *loop_attributes, void *loop_stream"
 SCRATCH_NAME = re.compile(r"(?i).*(scratch|work|tmp|temp|buf|ws|cache).*")
 SCRATCH = "scratch"  # In place of a tensor: memory that a function needs for itself.
-COUNT_NAME = re.compile(
-    r"(?i)(n|len|length|size|count|total|numel|elements|num_elements|nelem|num)"
-)
+COUNT_NAME = re.compile(r"(?i)(n|len(gth)?|size|count|total|numel|(num_)?elements|nelem|num)")
 ENTRY_TEXT = """\
 /* Made by loop: gives `{name}` its tensors. Mend the call where loop guessed wrong. */
 #include "loop_kernel.h"
@@ -38,7 +35,8 @@ LOOP_EXPORT const char *loop_error(int loop_code) {{
   return loop_code == 1 ? "{message}" : loop_code == 2 ? "{name} returned an error" : "";
 }}
 
-LOOP_EXPORT int loop_entry({terms}) {{
+LOOP_EXPORT int loop_entry(const LoopTensor *loop_in, LoopTensor *loop_out,
+                           const double *loop_attributes, void *loop_stream) {{
   (void)loop_attributes, (void)loop_stream;
 {body}  return 0;
 }}
@@ -56,9 +54,7 @@ BUILD_BY_ENDING = {
     ".cu": ("cuda", "nvcc", "-O3, '-arch={arch}', -I., -Xptxas, -v"),
 }
 """Ending of a source to the device of the variant, its compiler and flags."""
-EMULATION = (
-    ", emulation: {flags: [-x, c++, -std=c++17, -O1, -march=native, -g1, -DLOOP_EMULATE, -pthread]}"
-)
+EMULATION_FLAGS = "-x, c++, -std=c++17, -O1, -march=native, -g1, -DLOOP_EMULATE, -pthread"
 """The recipe for the emulator, which runs only sources that include loop_device.cuh."""
 TOKEN = re.compile(r"""//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'""", re.DOTALL)
 """A comment or a string."""
@@ -68,17 +64,18 @@ ALIASES = (
     re.compile(r"\btypedef\s+(?P<type>[\w: ]+?)\s+(?P<name>\w+)\s*;"),
 )
 SIGNATURE = re.compile(
-    r"(?P<template>template\s*<(?P<kinds>[^{};()]*?)>\s*)?(?P<before>[\w\s:*&<>,]*?[\s*&>])(?P<name>\w+)\s*"
-    r"\((?P<parameters>[^{};]*)\)\s*(?:noexcept)?\s*"
+    r"(?P<template>template\s*<(?P<kinds>[^{};()]*?)>\s*)?(?P<before>[\w\s:*&<>,]*?[\s*&>])"
+    r"(?P<name>\w+)\s*\((?P<parameters>[^{};]*)\)\s*(?:noexcept)?\s*"
 )
 TEMPLATE_INSTANCE = re.compile(r"\btemplate\s+(?!<)[\w\s:*&]*?\b([\w:]+)\s*<([^;(){}]*)>\s*\(")
 OUTER_COMMA = re.compile(r",(?![^<(\[]*[>)\]])")
-"""A comma outside brackets: no bracket closes after it before another opens. `<` and `>` count, too."""
+"""A comma outside brackets: none closes after it before another opens. `<` and `>` count, too."""
 CALL = re.compile(r"\b(\w+)\s*(?:<[^;(){}]*>)?\s*\(")
 NAMESPACE = re.compile(r"(?:inline\s+)?namespace(?:\s+([\w:]+))?|extern \"C\"")
 IGNORED = re.compile(
-    r"\b(static|inline|extern|constexpr|__host__|__forceinline__|__inline__|register|volatile|struct|typename|"
-    r"__restrict__|__restrict|restrict|RESTRICT|\w*_API|\w*_EXPORT)\b|\"C\"|\[\[[^\]]*\]\]|__attribute__\s*\(\(.*?\)\)"
+    r"\b(static|inline|extern|constexpr|__host__|__(force)?inline__|register|volatile|struct|"
+    r"typename|(__)?restrict(__)?|RESTRICT|\w*_(API|EXPORT))\b|\"C\"|\[\[[^\]]*\]\]|"
+    r"__attribute__\s*\(\(.*?\)\)"
 )
 C_TYPES = {
     "float32": "float",
@@ -87,8 +84,8 @@ C_TYPES = {
     "uint8": "uint8_t, unsigned char, std::byte",
     "int16": "int16_t, short",
     "int32": "int, int32_t, signed, unsigned, unsigned int, uint32_t, signed int",
-    "int64": "long, long long, int64_t, long int, long long int, size_t, ssize_t, ptrdiff_t, uint64_t, "
-    "unsigned long, unsigned long long, intptr_t",
+    "int64": "long, long long, int64_t, long int, long long int, size_t, ssize_t, ptrdiff_t, "
+    "uint64_t, unsigned long, unsigned long long, intptr_t",
     "bool": "bool, _Bool",
     "float16": "half, __half, _Float16, at::Half, c10::Half",
     "bfloat16": "__nv_bfloat16, nv_bfloat16, __bf16, at::BFloat16, c10::BFloat16",
@@ -96,6 +93,7 @@ C_TYPES = {
 """Element type of a tensor to the types in C that hold its elements."""
 DTYPE_BY_C_TYPE = {name: dtype for dtype, names in C_TYPES.items() for name in names.split(", ")}
 STREAM = "cudaStream_t"
+CTexts = dict[str, str]  # Name of a tensor, size, attribute or parameter to its C expression.
 
 
 @dataclass(frozen=True)
@@ -106,8 +104,7 @@ class CParameter:
     type: str  # Type without `const`, pointers and qualifiers, with aliases resolved.
     name: str
     pointers: int
-    is_const: bool
-    """Whether the caller's data stays: it is passed by value, or points to a `const` type."""
+    is_const: bool  # Whether the caller's data stays: passed by value, or by a pointer to `const`.
 
     @property
     def dtype(self) -> str:
@@ -141,25 +138,16 @@ class CFunction:
     @property
     def pointers(self) -> list[CParameter]:
         """Its pointer parameters to tensor elements."""
-        return [
-            parameter
-            for parameter in self.parameters
-            if parameter.pointers == 1 and parameter.dtype
-        ]
+        return [each for each in self.parameters if each.pointers == 1 and each.dtype]
 
     @property
     def numbers(self) -> list[CParameter]:
         """Its numeric parameters, passed by value."""
-        return [
-            parameter for parameter in self.parameters if not parameter.pointers and parameter.dtype
-        ]
+        return [each for each in self.parameters if not each.pointers and each.dtype]
 
-    def unclear(self, message: str, hint: str = "") -> UsageError:
-        """The error at the function's line; without a hint, it tells how to write an entry."""
-        entry = f"LOOP_EXPORT int {self.name.lower()}_entry({ENTRY_PARAMETERS})"
-        return UsageError(
-            f"{self.path}:{self.line}: {message}", hint or f"change it, or write an entry: {entry}"
-        )
+    def unclear(self, message: str, hint: str) -> UsageError:
+        """The error at the function's line."""
+        return UsageError(f"{self.path}:{self.line}: {message}", hint)
 
 
 @dataclass(frozen=True)
@@ -167,37 +155,31 @@ class UserKernel:
     """The user's compiled kernel, which becomes the first variant of a target."""
 
     path: Path
-    files: Mapping[str, Path]
-    """File name in the target to the user's file, the kernel's own source first."""
+    files: Mapping[str, Path]  # File name in the target to the user's file; its own source first.
     function: str  # Name of the target's function.
-    source: str
-    """Name of the file that is compiled: the user's, or that of the entry which `write_entry` makes."""
+    source: str  # Name of the file to compile: the user's, or the one that `write_entry` makes.
     plain: CFunction | None
-    """The function that an entry has to call; None if the source exports an entry of the name `function`."""
+    """The function that an entry has to call; None if the source exports the entry `function`."""
 
     @property
     def yaml_line(self) -> str:
         """The variant's line in target.yaml."""
         device, compiler, flags = BUILD_BY_ENDING[self.path.suffix]
-        includes = [
-            name for file in self.files.values() for name in INCLUDE.findall(read_text(file))
-        ]
-        emulation = EMULATION if compiler == "nvcc" and "loop_device.cuh" in includes else ""
+        includes = INCLUDE.findall("\n".join(map(read_text, self.files.values())))
         entry = "loop_entry" if self.plain else self.function
         build = f"{{compiler: {compiler}, flags: [{flags}]}}"
-        fields = f"sources: [{self.source}], entry: {entry}, build: {build}{emulation}"
+        if compiler == "nvcc" and "loop_device.cuh" in includes:
+            build += f", emulation: {{flags: [{EMULATION_FLAGS}]}}"
+        fields = f"sources: [{self.source}], entry: {entry}, build: {build}"
         return f"mine: {{kind: c_abi, device: {device}, {fields}}}"
 
 
 def read_kernel(path: Path, function: str) -> UserKernel:
-    """Read a C, C++ or CUDA file with its own headers; `function`: its kernel, empty: the only one. Raises
-    UsageError without an entry that exists or can be made."""
+    """Read a C, C++ or CUDA file with its own headers. `function`: its kernel; empty: the only one.
+    Raises UsageError without an entry that exists or can be made."""
     if not path.is_file():
         raise UsageError(f"{path}: no such file", hint="loop init DIR --from file.cu --like x=N,M")
-    # Comments and strings (except "C") become spaces; lines are kept.
-    text = TOKEN.sub(
-        lambda match: match[0] if match[0] == '"C"' else _to_spaces(match), read_text(path)
-    )
+    text = TOKEN.sub(_to_spaces, read_text(path))
     files = _with_headers(path)
     entries = ENTRY.findall(text)
     entry = function if function in entries else _only_or_named(entries, path.stem)
@@ -209,15 +191,14 @@ def read_kernel(path: Path, function: str) -> UserKernel:
         message = f"{path}: expected `LOOP_EXPORT const char *loop_error(int error)`, got none"
         raise UsageError(message, hint=HEADER_HINT)
     if entry != identifier(entry):
-        raise UsageError(
-            f"{path}: the entry {entry} needs small letters", hint=f"call it {identifier(entry)}"
-        )
+        hint = f"call it {identifier(entry)}"
+        raise UsageError(f"{path}: the entry {entry} needs small letters", hint)
     return UserKernel(path, files, entry, path.name, None)
 
 
 def _plain_function(path: Path, text: str, name: str, entries: Sequence[str]) -> CFunction:
-    """Choose a C function that takes pointers: by name, the only one, that of the file's name, or the only one
-    that the file never calls. `name`: the user's, or empty; `entries`: exported ones. Else UsageError."""
+    """Choose a C function that takes pointers: by `name`, the only one, that of the file's name, or
+    the only one that the file never calls. `entries`: exported ones. Raises UsageError."""
     defined = functions(path, text)
     candidates: dict[str, CFunction] = {}
     for function in defined:
@@ -225,55 +206,46 @@ def _plain_function(path: Path, text: str, name: str, entries: Sequence[str]) ->
             candidates[function.name] = function
     calls = CALL.findall(DIRECTIVE.sub("", text))  # They include the definition itself.
     uncalled = [candidate for candidate in candidates if calls.count(candidate) <= 1]
-    name = (
-        name or _only_or_named(candidates, path.stem) or _only_or_named(uncalled, path.stem) or ""
-    )
+    name = name or _only_or_named(candidates, path.stem) or _only_or_named(uncalled, path.stem)
     if name in candidates and not candidates[name].problem:
         return candidates[name]
     suspects = [] if candidates else defined
     for function in [candidates[name]] if name in candidates else suspects:
         if function.problem:
-            raise function.unclear(function.problem, hint="instantiate it in the file")
+            raise function.unclear(function.problem, "instantiate it in the file")
         for parameter in function.parameters:
             if not parameter.dtype:
-                message = f"`{parameter.text}` of {function.name} is no pointer to elements, and no number"
+                problem = f"`{parameter.text}` of {function.name} is no pointer to elements"
                 hint = f"expected {EXAMPLE}; or load it in Python, --from module:function"
-                raise function.unclear(message, hint)
-    expected, names = f"`LOOP_EXPORT int {identifier(path.stem)}(...)`", [*entries] or [*candidates]
+                raise function.unclear(f"{problem}, and no number", hint)
+    expected = f"`LOOP_EXPORT int {identifier(path.stem)}(...)`, or {EXAMPLE}"
+    names = [*entries] or [*candidates]
     hint = f"name one of them: --from {path}:{names[0]}" if names else HEADER_HINT
-    message = (
-        f"expected one exported entry {expected}, or {EXAMPLE}, got {', '.join(names) or 'none'}"
-    )
-    raise UsageError(f"{path}: {message}", hint=hint)
+    message = f"{path}: expected one exported entry {expected}, got {', '.join(names) or 'none'}"
+    raise UsageError(message, hint)
 
 
-def _only_or_named(names: Iterable[str], stem: str) -> str | None:
-    """The only name, or else the one that equals the file's stem; None without one."""
+def _only_or_named(names: Iterable[str], stem: str) -> str:
+    """The only name, or else the one that equals the file's stem; empty without one."""
     distinct = {*names}
     if len(distinct) == 1:
         return distinct.pop()
-    return stem if stem in distinct else None
+    return stem if stem in distinct else ""
 
 
 def _to_spaces(match: re.Match[str]) -> str:
-    """Spaces in place of the matched text; its line breaks stay, so that line numbers do."""
-    return re.sub(r"[^\n]", " ", match[0])
+    """Spaces in place of a match other than "C"; its line breaks stay, so that line numbers do."""
+    return match[0] if match[0] == '"C"' else re.sub(r"[^\n]", " ", match[0])
 
 
 def functions(path: Path, text: str) -> list[CFunction]:
-    """Host functions with a body, outside classes, in order; `text`: that of the file, without comments."""
-    aliases = {
-        match["name"]: match["type"] for pattern in ALIASES for match in pattern.finditer(text)
-    }
+    """Host functions with a body, outside classes, in order. `text`: the file's, no comments."""
+    aliases = {each["name"]: each["type"] for pattern in ALIASES for each in pattern.finditer(text)}
     code = DIRECTIVE.sub(_to_spaces, text)
-    instances: dict[
-        str, list[str]
-    ] = {}  # Template to its arguments in an explicit instance; float is preferred.
+    instances: dict[str, list[str]] = {}  # Template to an instance's arguments: float is preferred.
     for match in TEMPLATE_INSTANCE.finditer(code):
-        name, arguments = (
-            match[1].rpartition("::")[2],
-            [part.strip() for part in match[2].split(",")],
-        )
+        name = match[1].rpartition("::")[2]
+        arguments = [part.strip() for part in match[2].split(",")]
         if name not in instances or arguments[0] == "float":
             instances[name] = arguments
     definitions = []
@@ -283,15 +255,13 @@ def functions(path: Path, text: str) -> list[CFunction]:
             continue
         name, types, arguments, problem = signature["name"], aliases, list[str](), ""
         if signature["template"]:
-            kinds = [
-                text.split("=")[0].split()[-1]
-                for text in signature["kinds"].split(",")
-                if text.strip()
-            ]
+            parts = signature["kinds"].split(",")
+            kinds = [part.split("=")[0].split()[-1] for part in parts if part.strip()]
             arguments = instances.get(name, [])
             types = aliases | dict(zip(kinds, arguments, strict=False))
             if not arguments:
-                problem = f"{name} is a template without instance: expected one, as `template void {name}<float>(...);`"
+                example = f"template void {name}<float>(...);"
+                problem = f"{name} is a template without instance: expected one, as `{example}`"
         texts = [part.strip() for part in OUTER_COMMA.split(signature["parameters"])]
         parameters = tuple(_parameter(part, types) for part in texts if part and part != "void")
         returned = _parameter(signature["before"] + " _", types)
@@ -315,7 +285,7 @@ def _parameter(text: str, types: Mapping[str, str]) -> CParameter:
 
 
 def _heads(text: str) -> Iterator[tuple[str, str, int]]:
-    """Namespace, head (`void f(float *x)`) and line of each `{` body that only namespaces or "C" enclose."""
+    """Namespace, head (`void f(float *x)`) and line of each `{` body in namespaces or "C" only."""
     open_braces: list[str | None] = []
     """For each open brace: its namespace, or None for a body that is skipped."""
     head, line = "", 1
@@ -333,8 +303,8 @@ def _heads(text: str) -> Iterator[tuple[str, str, int]]:
 
 
 def with_dtypes(likes: Mapping[str, TensorSpec], function: CFunction) -> dict[str, TensorSpec]:
-    """The inputs; one without element type gets that of the C parameter of equal name, else in the same place.
-    It stays empty for float32, the workload's type."""
+    """The inputs; one without element type gets that of the C parameter of equal name, else in the
+    same place. It stays empty for float32, the workload's type."""
     by_name = {pointer.name: pointer.dtype for pointer in function.pointers}
     const_dtypes = [pointer.dtype for pointer in function.pointers if pointer.is_const]
     by_place = dict(zip(likes, const_dtypes or by_name.values(), strict=False))
@@ -350,37 +320,34 @@ def write_entry(
     function: CFunction,
     inputs: Sequence[TensorSpec],
     outputs: Sequence[TensorSpec],
-    attributes: Sequence[str],
+    attributes: Iterable[str],
     constants: Mapping[str, Any],
     fixed_sizes: Mapping[str, int],
 ) -> tuple[str, list[str]]:
-    """C source of the entry that calls a plain function, and a note on each guess. `outputs`: without inputs that
-    are changed in place; `attributes`: of the reference; `constants`: parameter to its `--set` value;
-    `fixed_sizes`: sizes that the user gave as numbers, by the letter that loop chose for each. A parameter of
-    that name may be another size. Raises UsageError if a parameter is unclear."""
-    if function.path.suffix == ".cu" and not any(
-        parameter.type == STREAM for parameter in function.parameters
-    ):
+    """C source of the entry that calls a plain function, and a note on each guess. `outputs`:
+    without inputs that are changed in place; `attributes`: of the reference; `constants`: parameter
+    to its `--set` value; `fixed_sizes`: sizes given as numbers, by the letter that loop chose. A
+    parameter of that name may be another size. Raises UsageError if a parameter is unclear."""
+    if function.path.suffix == ".cu" and STREAM not in [each.type for each in function.parameters]:
         message = f"{function.name} does not say on which stream it launches"
-        raise function.unclear(
-            message, hint=f"give it a parameter `{STREAM} stream`, and launch on that"
-        )
+        raise function.unclear(message, f"give it `{STREAM} stream`, and launch on that")
     in_places = {tensor.name: f"loop_in[{n}]" for n, tensor in enumerate(inputs)}
     out_places = {tensor.name: f"loop_out[{n}]" for n, tensor in enumerate(outputs)}
-    sizes: dict[str, str] = {}  # Dimension to a C expression, from the first tensor that has it.
+    attribute_places = {name: f"loop_attributes[{n}]" for n, name in enumerate(attributes)}
+    sizes: CTexts = {}  # By dimension, from the first tensor that has it.
     for tensor in inputs:
         for axis, dim in enumerate(tensor.dims):
             sizes.setdefault(dim, f"loop_size(&{in_places[tensor.name]}, {axis})")
     # The number of elements, for a count. Offsets count one more than what they divide.
     offsets = next((tensor for tensor in inputs if tensor.values == "sorted"), None)
     counted = offsets or inputs[0]
-    elements = {}  # Name of an input to the number of its elements, which is below 0 for one of another type.
+    elements: CTexts = {}  # By input, the number of its elements: below 0 for one of another type.
     for tensor in inputs:
         dtype = (tensor.dtype or "float32").removesuffix("fn").upper()  # As loop_kernel.h calls it.
         elements[tensor.name] = f"loop_elements(&{in_places[tensor.name]}, LOOP_{dtype})"
     count = elements[counted.name] + (" - 1" if offsets else "")
     places = _match_tensors(function, in_places, out_places)
-    numbers = _match_numbers(function, sizes, attributes, constants, count)
+    numbers = _match_numbers(function, sizes, attribute_places, constants, count)
     arguments: dict[str, str] = {}
     for parameter in function.parameters:
         name = parameter.name
@@ -391,17 +358,13 @@ def write_entry(
             arguments[name] = parameter.cast + place
         elif name in numbers:
             arguments[name] = numbers[name]
-    if unclear := [
-        parameter for parameter in function.parameters if parameter.name not in arguments
-    ]:
-        raise _what_is_unclear(function, unclear, inputs[0].name, inputs[0].dims, sizes)
+    if unclear := [each for each in function.parameters if each.name not in arguments]:
+        raise _what_is_unclear(function, unclear, inputs[0], sizes)
     lines = [f"if ({number} < 0) return 1;" for number in elements.values()]
     scratch = [pointer for pointer in function.pointers if places[pointer.name] == SCRATCH]
     tensors = (*in_places.values(), *out_places.values())
     total = " + ".join(f"loop_elements(&{tensor}, {tensor}.dtype)" for tensor in tensors)
-    lines += [
-        f"void *loop_{pointer.name} = calloc(8 * ({total}) + (1 << 20), 1);" for pointer in scratch
-    ]
+    lines += [f"void *loop_{each.name} = calloc(8 * ({total}) + (1 << 20), 1);" for each in scratch]
     call, returns = f"{function.call_name}({', '.join(arguments.values())})", function.returns
     has_status = returns in ("int", "cudaError_t", "bool")  # 0, or true, is success.
     status = f"int loop_status = {'!' if returns == 'bool' else '(int)'}" if has_status else ""
@@ -411,15 +374,12 @@ def write_entry(
     text = ENTRY_TEXT.format(
         source=function.path.name,
         name=function.name,
-        terms=ENTRY_PARAMETERS,
         message=f"tensors must be contiguous {', '.join(dtypes)}",
         body="".join(f"  {line}\n" for line in lines),
     )
     memory = "scratch memory: zeros, 8 bytes for each element of all tensors, and 1 MiB"
     notes = [f"`{pointer.text}` is {memory}" for pointer in scratch]
-    guesses = {
-        sizes[dim]: f"{dim}, the size {size}" for dim, size in fixed_sizes.items() if dim in sizes
-    }
+    guesses = {sizes[dim]: f"{dim}, the size {n}" for dim, n in fixed_sizes.items() if dim in sizes}
     guesses[count] = f"the number of elements of {counted.name}{' less 1' if offsets else ''}"
     for name, expression in numbers.items():
         if expression in guesses:
@@ -427,18 +387,15 @@ def write_entry(
     return text, notes
 
 
-def _match_tensors(
-    function: CFunction, inputs: Mapping[str, str], outputs: Mapping[str, str]
-) -> dict[str, str]:
-    """Pointer parameter to its tensor: `loop_in[0]`, `loop_out[0]` or `SCRATCH`. `inputs`, `outputs`: name of a
-    tensor to its place. Equal names match first. Of the others, surplus ones may be scratch memory, the last that
-    are not `const` are outputs, and the rest inputs. Raises UsageError if a tensor is left."""
+def _match_tensors(function: CFunction, inputs: CTexts, outputs: CTexts) -> CTexts:
+    """Pointer parameter to its tensor: `loop_in[0]`, `loop_out[0]` or `SCRATCH`. Equal names match
+    first. Of the others, surplus ones may be scratch memory, the last that are not `const` are
+    outputs, and the rest inputs. Raises UsageError if a tensor is left."""
     counts = f"there are {len(inputs)} inputs and {len(outputs)} outputs"
-    places: dict[str, str] = {}
+    places: CTexts = {}
     for pointer in function.pointers:
-        place = _by_name(pointer.name, inputs) or (
-            None if pointer.is_const else outputs.get(pointer.name)
-        )
+        own_outputs = {} if pointer.is_const else outputs
+        place = _by_name(pointer.name, inputs) or own_outputs.get(pointer.name)
         if place and place not in places.values():
             places[pointer.name] = place
     free_inputs = [place for place in inputs.values() if place not in places.values()]
@@ -453,11 +410,9 @@ def _match_tensors(
     if len(readers) != len(free_inputs) or len(writers) != len(free_outputs):
         surplus_texts = [f"`{reader.text}` is not clear" for reader in readers[len(free_inputs) :]]
         reason = (surplus_texts or ["it has too few pointers"])[0]
-        hint = (
-            "--like NAME=N,M for each input; mark inputs `const`, and call scratch memory scratch; "
-        )
+        hint = "--like NAME=N,M for each input; mark inputs `const`; call scratch memory scratch; "
         hint += "give it a pointer for each output, also for one that it returns; "
-        hint += "where it changes an input in place, let the reference change it, too, as `c += a @ b` does"
+        hint += "where it changes an input, let the reference change it, too, as `c += a @ b` does"
         raise function.unclear(f"{function.name}: {reason}: {counts}", hint)
     matched = zip(readers + writers, free_inputs + free_outputs, strict=True)
     places |= {pointer.name: place for pointer, place in matched}
@@ -465,75 +420,64 @@ def _match_tensors(
 
 
 def _match_numbers(
-    function: CFunction,
-    sizes: Mapping[str, str],
-    attributes: Sequence[str],
-    constants: Mapping[str, Any],
-    count: str,
-) -> dict[str, str]:
-    """Numeric parameter to its C expression: a constant, `count`, a size or an attribute. Those without a meaning
-    are left out. `sizes`: dimension to its C expression. Raises UsageError for a formula of other names."""
-    expressions: dict[str, str] = {}
-    attribute_places = {name: f"loop_attributes[{n}]" for n, name in enumerate(attributes)}
+    function: CFunction, sizes: CTexts, attributes: CTexts, constants: Mapping[str, Any], count: str
+) -> CTexts:
+    """Numeric parameter to its C expression: the value or formula of `--set`, `count`, a size or an
+    attribute. Those without a meaning are left out. Raises UsageError for a wrong formula."""
     integers = [number.name for number in function.numbers if number.is_integer]
-    unset = [name for name in integers if not _by_name(name, attribute_places)]
+    unset = [name for name in integers if not _by_name(name, attributes)]
     unknown = [name for name in unset if not _by_name(name, sizes)]
+    # The parameter that counts all elements: the only integer, if no size has its name, or if it is
+    # called `n` among several sizes; else the only integer without a meaning, if called `n`.
+    counter: str | None = None
+    if len(unset) == 1 and (unknown or (len(sizes) > 1 and COUNT_NAME.fullmatch(unset[0]))):
+        counter = unset[0]
+    elif len(unknown) == 1 and COUNT_NAME.fullmatch(unknown[0]):
+        counter = unknown[0]
+    expressions: CTexts = {}
     for number in function.numbers:
-        name, attribute = number.name, _by_name(number.name, attribute_places)
+        name, value = number.name, constants.get(number.name)
         size = _by_name(name, sizes) if number.is_integer and name not in attributes else None
-        # The only integer without a meaning of its own, such as `n`, is the number of all elements.
-        is_counter = bool(COUNT_NAME.fullmatch(name))
-        is_count = is_counter and unknown == [name]
-        if unset == [name]:
-            is_count = not size or (is_counter and len(sizes) > 1)
+        attribute = _by_name(name, attributes)
         if name in constants and name in sizes:
-            message = f"--set {name}={constants[name]}: {name} is a size of --like"
-            raise function.unclear(
-                message, "give sizes of --like by number where one follows from another"
-            )
+            hint = "give sizes of --like by number where one follows from another"
+            raise function.unclear(f"--set {name}={value}: {name} is a size of --like", hint)
         if name in constants and name not in attributes:
-            value = constants[name]
             expressions[name] = json.dumps(value)
-            if isinstance(value, str):
+            if isinstance(value, str):  # A formula.
                 if not FORMULA.fullmatch(value) or not {*WORD.findall(value)} <= sizes.keys():
-                    message = f"--set {name}={value}: expected a number, or a formula of {', '.join(sizes)}"
-                    raise function.unclear(message, f"such as --set {name}={next(iter(sizes))}*2")
+                    expected = f"expected a number, or a formula of {', '.join(sizes)}"
+                    hint = f"such as --set {name}={next(iter(sizes))}*2"
+                    raise function.unclear(f"--set {name}={value}: {expected}", hint)
                 expressions[name] = "(" + WORD.sub(lambda match: sizes[match[0]], value) + ")"
-        elif is_count or size:
-            expressions[name] = count if is_count else size or ""
+        elif name == counter:
+            expressions[name] = count
+        elif size:
+            expressions[name] = size
         elif attribute:
             expressions[name] = number.cast + attribute
     return expressions
 
 
 def _what_is_unclear(
-    function: CFunction,
-    unclear: Sequence[CParameter],
-    tensor: str,
-    dims: Sequence[str],
-    sizes: Iterable[str],
+    function: CFunction, unclear: Sequence[CParameter], tensor: TensorSpec, sizes: Iterable[str]
 ) -> UsageError:
-    """The error for parameters without an argument. `tensor`, `dims`: name and dimensions of the first input;
-    `sizes`: all dimensions."""
+    """The error for parameters without an argument. `tensor`: the first input; `sizes`: all."""
     numbers = function.numbers
     options = " ".join(f"--set {number.name}=VALUE" for number in unclear if number in numbers)
     hint = f"{options}: a number, or a formula such as {'*'.join([*sizes][:2])}"
     # A guess: sizes in the order of the dimensions.
     number_names = [number.name.lower() for number in numbers]
-    unnamed_dims = [dim for dim in dims if dim.lower() not in number_names]
+    unnamed_dims = [dim for dim in tensor.dims if dim.lower() not in number_names]
     integers = [*dict.fromkeys(number.name.upper() for number in unclear if number.is_integer)]
     if renamed := dict(zip(unnamed_dims, integers, strict=False)):
-        shape = ",".join(renamed.get(dim, dim) for dim in dims)
-        hint = f"--like {tensor}={shape} where it is a size, {hint}"
-    if objects := [parameter for parameter in unclear if parameter not in numbers]:
-        hint = (
-            f"take what `{objects[0].type}` holds as parameters, or write an entry: {HEADER_HINT}"
-        )
+        shape = ",".join(renamed.get(dim, dim) for dim in tensor.dims)
+        hint = f"--like {tensor.name}={shape} where it is a size, {hint}"
+    if others := [parameter for parameter in unclear if parameter not in numbers]:
+        hint = f"take what `{others[0].type}` holds as parameters, or write an entry: {HEADER_HINT}"
     texts = ", ".join(f"`{parameter.text}`" for parameter in unclear)
     message = f"{texts} of {function.name} {'are' if unclear[1:] else 'is'} not clear"
-    expected = (
-        f"expected a pointer to elements for each tensor, and sizes called {' or '.join(sizes)}"
-    )
+    expected = f"expected a pointer for each tensor, and sizes called {' or '.join(sizes)}"
     return function.unclear(f"{message}; {expected}", hint)
 
 
@@ -553,30 +497,24 @@ def _with_headers(path: Path) -> dict[str, Path]:
         if relative not in files:
             files[relative] = file
             for name in INCLUDE.findall(read_text(file)):
-                headers = [
-                    folder / name for folder in (file.parent, path.parent) if ".." not in name
-                ]
-                headers = [
-                    header for header in headers if header.is_relative_to(path.parent)
-                ]  # Not `/usr/...`.
+                headers = [] if ".." in name else [file.parent / name, path.parent / name]
+                headers = [each for each in headers if each.is_relative_to(path.parent)]
                 unread += [header for header in headers if header.is_file()][:1]
     return files
 
 
 def sources_to_edit(sources: Iterable[str], folder: Path) -> list[str]:
-    """Paths of a compiled variant's sources. A source that includes other sources only wraps them, as an
+    """Paths of a compiled variant's sources. One that includes other sources only wraps them, as an
     entry that `loop init` writes: these stand in its place. `folder`: the target's."""
     paths: list[Path] = []
     for source in sources:
         path = folder / source
-        files = _with_headers(path).values() if path.is_file() else ()
-        paths += [file for file in files if file != path and file.suffix in BUILD_BY_ENDING] or [
-            path
-        ]
+        files = [*_with_headers(path).values()][1:] if path.is_file() else []
+        paths += [file for file in files if file.suffix in BUILD_BY_ENDING] or [path]
     return [str(path) for path in dict.fromkeys(paths)]
 
 
 def identifier(name: str) -> str:
-    """A lower-case identifier made of a name: `of_` before a digit, `computed` if nothing is left."""
+    """A lower-case identifier made of a name: `of_` before a digit, `computed` if it is empty."""
     safe_name = re.sub(r"[^a-z0-9_]+", "_", name.lower()).strip("_") or "computed"
     return safe_name if safe_name[0].isalpha() else f"of_{safe_name}"

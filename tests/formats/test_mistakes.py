@@ -65,11 +65,8 @@ def test_a_mistake_in_a_gpumode_manifest_has_its_line(old: str, new: str, expect
     [
         ({"reference": "def run(x:\n"}, "reference: expected Python, got"),
         ({"reference": "def run(x, z):\n    return x\n"}, "reference: expected run(x), got run(x, z)"),
-        (
-            {"inputs": {"x": {"shape": ["Q"], "dtype": "float32"}}},
-            "inputs.x.shape: expected axes of the definition",
-        ),
-        ({"inputs": {"x": {"shape": ["N"], "dtype": "float7"}}}, "inputs.x.dtype: expected a known element type"),
+        ({"inputs": {"x": {"shape": ["Q"], "dtype": "float32"}}}, "inputs.x.shape: expected one of `axes`"),
+        ({"inputs": {"x": {"shape": ["N"], "dtype": "float7"}}}, "inputs.x.dtype: expected a known type"),
         ({"custom_inputs_entrypoint": "make"}, "custom_inputs_entrypoint: expected a function of the reference"),
     ],
 )
@@ -87,7 +84,7 @@ def test_a_mistake_in_a_definition_has_its_line(changes: dict[str, object], expe
         ("{", "workload.jsonl:2:2: expected JSON"),
         (
             '{"uuid": "c", "axes": {}, "inputs": {}}',
-            "workload.jsonl:2:23: axes: expected a size of each variable axis, got N",
+            "workload.jsonl:2:23: axes: expected a size of each var axis, got N",
         ),
         ('{"uuid": "c", "axes": {"N": -1}, "inputs": {}}', "workload.jsonl:2:29: axes.N: expected"),
         ('{"uuid": "c", "axes": {"N": 1}, "inputs": {"z": {"type": "random"}}}', "workload.jsonl:2:43: inputs"),
@@ -108,7 +105,7 @@ def test_a_mistake_in_a_workload_has_its_line(line: str, expected: str, tmp_path
     [
         ({"spec": {**tasks.SOLUTION["spec"], "entry_point": "run"}}, "spec.entry_point"),  # type: ignore[dict-item]
         ({"sources": [{"path": "../main.py", "content": "x"}]}, "below the solution's own folder"),
-        ({"sources": [{"path": "other.py", "content": "x"}]}, "one of its sources (other.py), got main.py::run"),
+        ({"sources": [{"path": "other.py", "content": "x"}]}, "one of its files (other.py), got main.py::run"),
     ],
 )
 def test_a_mistake_in_a_solution_is_refused(changes: dict[str, object], expected: str, tmp_path: Path) -> None:

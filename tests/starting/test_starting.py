@@ -58,8 +58,8 @@ def distances(x):
 def repeated(x, bounds):
     return x[: bounds[-1]] + torch.repeat_interleave(bounds[1:], bounds[1:] - bounds[:-1])[: bounds[-1]] * 0
 
-def powered(x, power: int = 2, half: bool = False):
-    return (x * 0.5 if half else x) ** power
+def powered(x, weights: int = 2, half: bool = False):
+    return (x * 0.5 if half else x) ** weights
 
 def digits(keys, shift=8):
     return torch.bincount(keys >> shift & 255, minlength=256)
@@ -127,9 +127,9 @@ COUNTED = "x0, y0, loop_elements(&loop_in[0], LOOP_FLOAT32)"
 N = "loop_size(&loop_in[0], 0)"
 FUNCTION = ("--from", "ops:softmax", "--like", "x=64,100")
 SEVERAL = ("--from", "ops:both", "--like", "x=64,100")
-MODULE = ("--from", "ops:Block", "--like", "x=N,D")
+MODULE = ("--from", "ops:Block", "--like", "x=weights,D")
 SOURCE = ("--from", "scale.c", "--reference", "ops:scale", "--like", "x=N,M")
-BARE = ("--from", "plain.cpp", *SOURCE[2:])
+BARE = ("--from", "plain.cpp", *SOURCE[2:4], "--like", "x=weights,M")
 
 
 @pytest.fixture(autouse=True)
@@ -160,10 +160,8 @@ def init_target(*words: str, folder: str = "mine") -> Target:
 def entry(source: str, *likes: str, **constants: Any) -> str:
     """The entry that a plain function gets, where what is right gives one output like the first input.
     `constants`: what `--set` says."""
-    specs = []
-    for like in likes:
-        name, dims = like.split("=")
-        specs.append(TensorSpec(name=name, dims=tuple(dims.split(","))))
+    pairs = (like.split("=") for like in likes)
+    specs = [TensorSpec(name=name, dims=tuple(dims.split(","))) for name, dims in pairs]
     inputs = [spec for spec in specs if spec.name != "output"]
     outputs = [spec for spec in specs if spec.name == "output"]
     outputs = outputs or [TensorSpec(name="output", dims=inputs[0].dims)]
@@ -251,7 +249,7 @@ def test_init_reads_dimensions_and_imports_of_a_function() -> None:
         ("const float* x, float* y, int n", "x=N,M", COUNTED),
         ("const real* x, real* y, count_t n", "x=N,M", COUNTED),
         ("const float* a, float* c, int n", "a=N,N", f"x0, y0, {N}"),
-        ("const float* a, float* c, int B", "a=B,M", f"x0, y0, {N}"),
+        ("const float* a, float* c, int weights", "a=weights,M", f"x0, y0, {N}"),
         ("float *y, const float *x, int m, const int64_t n", "x=N,M", f"y0, x0, loop_size(&loop_in[0], 1), {N}"),
         ("const float *b, const float *a, float *c", "a=4 b=4", "(const float *)loop_data(&loop_in[1]), x0, y0"),
         ("const float *x, float *sum, int count", "x=N output=1", COUNTED),
@@ -357,7 +355,7 @@ def test_a_module_gets_its_weights_at_random_and_more_than_one_head() -> None:
     sys.path.insert(0, "mine")
     try:
         exec(Path("mine/inputs.py").read_text(), space)
-        weights, x = space["make"](N=3, D=8, heads=4, drawn="negative", seed=1, dtype=torch.float32)
+        weights, x = space["make"](weights=3, D=8, heads=4, drawn="negative", seed=1, dtype=torch.float32)
     finally:
         sys.path.remove("mine")
         for name in ("ops", "reference", "helping"):
@@ -433,8 +431,8 @@ def test_what_cannot_change_together_changes_alone() -> None:
     assert {1, 3, 7} <= {edge["R"] for edge in target.workloads["edges"]}
     target = init_target("--from", "ops:powered", "--like", "x=N,M", folder="powered")
     *edges, last = map(dict, target.workloads["edges"])
-    assert {"N": 65, "M": 257, "power": 3, "half": True} == last
-    assert {2, 3, 11} == {edge.get("power", 2) for edge in edges}
+    assert {"N": 65, "M": 257, "weights": 3, "half": True} == last
+    assert {2, 3, 11} == {edge.get("weights", 2) for edge in edges}
     assert {"N": 128, "M": 64} in edges
 
 
@@ -449,6 +447,7 @@ def test_what_cannot_change_together_changes_alone() -> None:
         (("--from", "ops:softmax", "--like", "z=N"), "has no parameter `z`: x, dim"),
         (("--from", "ops:add", "--like", "x=N"), "`y` of ops:add has no shape"),
         (("--from", "ops:add", "--like", "x=N:floa", "--like", "y=N"), "no type 'floa'"),
+        (("--from", "ops:softmax", "--like", "x=seed,M"), "`seed` is a word that loop or Python needs and a size"),
         (("--from", "ops:drawn", "--like", "x=N,4"), "also where it is imported"),
         (("--from", "ops:nothing", "--like", "x=N"), "changes no input name a function that gives tensors"),
         (("--from", "factor.cu", "--like", "x=N"), "factor.cu: no such file"),
