@@ -10,7 +10,7 @@ import mmap
 import random
 from abc import ABC, abstractmethod
 from functools import lru_cache
-from itertools import cycle
+from itertools import cycle, islice
 from typing import Any, NamedTuple
 
 from loop.calls.call import PAGE, POISON
@@ -80,15 +80,12 @@ def _random_and_fixed_bits(dtype: str, kind: str, tensor_tops: tuple[int, ...]) 
         MIXED: (*tensor_tops, *(largest_positive, largest_negative) * len(tensor_tops)),
     }
     mantissa = (1 << mantissa_bits - is_signaling) - 1
-    masks, tops = (
-        cycle([0, mantissa] if kind == NEAR_ZERO else [mantissa]),
-        cycle(tops_by_kind[kind]),
-    )
-    random_mask = fixed = 0
-    for position in range(0, PERIOD * 8 * itemsize, 8 * itemsize):
-        random_mask |= next(masks) << position
-        fixed |= (next(tops) << mantissa_bits | is_signaling) << position
-    return random_mask, fixed
+    masks = cycle([0, mantissa] if kind == NEAR_ZERO else [mantissa])
+    random_bytes, fixed_bytes = bytearray(), bytearray()
+    for mask, top in islice(zip(masks, cycle(tops_by_kind[kind]), strict=True), PERIOD):
+        random_bytes += mask.to_bytes(itemsize, "little")
+        fixed_bytes += (top << mantissa_bits | is_signaling).to_bytes(itemsize, "little")
+    return int.from_bytes(random_bytes, "little"), int.from_bytes(fixed_bytes, "little")
 
 
 def differing_positions(data: bytes, expected: bytes) -> list[int]:
