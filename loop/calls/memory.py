@@ -12,7 +12,7 @@ import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import lru_cache
-from itertools import cycle
+from itertools import cycle, islice
 from typing import Any, NamedTuple
 
 from loop.calls.call import PAGE, POISON, Sizes
@@ -77,12 +77,11 @@ def _random_and_fixed_bits(dtype: str, kind: str, tensor_tops: tuple[int, ...]) 
     }
     mantissa = (1 << mantissa_bits - is_signaling) - 1
     masks = cycle([0, mantissa] if kind == NEAR_ZERO else [mantissa])
-    tops = cycle(tops_by_kind[kind])
-    random_mask = fixed = 0
-    for position in range(0, PERIOD * 8 * itemsize, 8 * itemsize):
-        random_mask |= next(masks) << position
-        fixed |= (next(tops) << mantissa_bits | is_signaling) << position
-    return random_mask, fixed
+    random_bytes, fixed_bytes = bytearray(), bytearray()
+    for mask, top in islice(zip(masks, cycle(tops_by_kind[kind]), strict=True), PERIOD):
+        random_bytes += mask.to_bytes(itemsize, "little")
+        fixed_bytes += (top << mantissa_bits | is_signaling).to_bytes(itemsize, "little")
+    return int.from_bytes(random_bytes, "little"), int.from_bytes(fixed_bytes, "little")
 
 
 def differing_positions(data: bytes, expected: bytes) -> list[int]:

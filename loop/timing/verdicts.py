@@ -123,7 +123,8 @@ def noise_between_rounds(log_ratios_by_workload: Iterable[Sequence[float]]) -> f
 
 MARGIN = 0.01  # A difference below one per cent counts as none.
 SAME_MARGIN = 2 * MARGIN  # `same` needs a difference within twice the margin.
-MIN_BLOCKS = 8  # Fewest blocks whose evidence can clearly exceed what a verdict needs.
+MIN_BLOCKS = 8  # Fewest blocks whose evidence can clearly exceed what `faster` and `slower` need.
+WIDE_SAME_BLOCKS = 6  # The same for `same` within more than SAME_MARGIN, which needs less evidence.
 MAX_BLOCKS = 60  # A pair that is undecided after this many blocks stays `inconclusive`.
 MORE_BLOCKS = 150  # The same limit for a candidate that may still be kept.
 SAME_EVIDENCE = 100.0  # Evidence that `same` needs on either side.
@@ -241,6 +242,7 @@ def by_evidence(
     faster, slower = e_value(values, margin), e_value(negated, margin)
     # `same`: the mean is above -same_within, and it is below same_within.
     same = min(e_value(values, same_limit), e_value(negated, same_limit))
+    least_same_blocks = MIN_BLOCKS if same_within <= SAME_MARGIN else WIDE_SAME_BLOCKS
     may_be_same = same_within <= SAME_MARGIN or max(faster, slower) <= 1
     is_candidate = candidate_number > 0 and blocks >= FUTILE_BLOCKS
     against_faster = e_value(negated, -margin) if is_candidate else 0.0
@@ -253,7 +255,7 @@ def by_evidence(
     elif blocks >= MIN_BLOCKS and slower >= needed_for_slower:
         word, evidence = "slower", slower
         reason = f"more than {MARGIN:.0%} slower: evidence {slower:,.0f} {odds}"
-    elif blocks >= MIN_BLOCKS and same >= SAME_EVIDENCE and may_be_same:
+    elif blocks >= least_same_blocks and same >= SAME_EVIDENCE and may_be_same:
         word, evidence = "same", same
         reason = f"within {same_within:.0%} either way: evidence {same:,.0f} {odds}"
     elif against_faster >= FUTILE_EVIDENCE:

@@ -110,6 +110,8 @@ class TargetFunctions:
         self.input_passing = target.generator.passes if target.generator else "positional"
         """How the function receives its inputs: `positional`, `keywords` or `one` (one object)."""
 
+        self.threads = ThreadPoolExecutor()  # Draw inputs in parallel: NumPy releases the GIL.
+
         def find(function: Any) -> Any:
             """Load a function that the target names; None if it names none."""
             return callee.find_function(function.python) if function else None
@@ -149,9 +151,8 @@ class TargetFunctions:
             fills, nan_axes = input_fills(self.target, request.workload), []
             for fill, text in zip(fills, self.signature.inputs.values(), strict=True):
                 nan_axes.append(text.split().index(fill.nan_along) if fill.nan_along else None)
-            with ThreadPoolExecutor() as threads:  # In parallel: NumPy releases the GIL.
-                columns = (fills, repeat(seed), range(len(fills)), call.inputs, nan_axes)
-                contents = list(threads.map(make_tensor, *columns))
+            columns = (fills, repeat(seed), range(len(fills)), call.inputs, nan_axes)
+            contents = list(self.threads.map(make_tensor, *columns))
         else:
             make_inputs = partial(self.input_maker, sizes=self.dimension_sizes(call), seed=seed)
             contents = list(self.call_function("maker of inputs", make_inputs, [], call))

@@ -128,6 +128,12 @@ def test_within_five_per_cent_the_same_is_decided_sooner(expected: str, mean: fl
     assert expected == by_evidence(around(mean, spread, 8), same_within=0.05).verdict
 
 
+@pytest.mark.parametrize(("same_within", "expected"), [(0.05, "same"), (0.02, "inconclusive")])
+def test_six_quiet_blocks_are_the_same_within_five_per_cent_only(same_within: float, expected: str) -> None:
+    assert expected == by_evidence(around(0.0, 0.001, 6), same_within=same_within).verdict
+    assert "inconclusive" == by_evidence(around(0.0, 0.001, 4), same_within=same_within).verdict
+
+
 def test_where_a_third_of_the_blocks_disagrees_nothing_is_clear() -> None:
     """The reason names the scatter."""
     decision = by_evidence([2.5, 2.49, 2.51, 2.5, 2.5, 0.0, 0.001, -0.001])
