@@ -11,16 +11,7 @@ from typing import Literal
 from typing_extensions import TypedDict
 
 ErrorCode = Literal[
-    "usage",
-    "definition",
-    "untrusted",
-    "held",
-    "failed",
-    "cannot-start",
-    "machine",
-    "limit",
-    "interrupted",
-    "bug",
+    "usage", "definition", "untrusted", "held", "failed", "cannot-start", "machine", "limit", "interrupted", "bug"
 ]
 ERROR_CODES: dict[ErrorCode, str] = {
     "usage": "an argument, a name, a file or a folder is wrong; `next` says which words are right",
@@ -72,9 +63,7 @@ class LoopError(Exception):
     exit_code: int = ExitCode.GATE_FAILED  # Exit code of the process; each subclass has its own.
     default_hint = ""  # Hint of the class, for errors without one.
 
-    def __init__(
-        self, message: str, hint: str | None = None, *, exit_code: int | None = None
-    ) -> None:
+    def __init__(self, message: str, hint: str | None = None, *, exit_code: int | None = None) -> None:
         super().__init__(message)
         self.message = message
         self.hint = hint  # What to do next.
@@ -174,9 +163,7 @@ class Stopped(BaseException):
 
 ESCAPE_SEQUENCES = r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])"
 """Sequences that begin with ESC (ECMA-48): colours and cursor (CSI), titles and links (OSC)."""
-CONTROL_CHARACTERS = (
-    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]"
-)
+CONTROL_CHARACTERS = "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]"
 """Control characters and direction marks (Unicode TR 9), except line ends and tabs."""
 _UNPRINTABLE = re.compile(rf"{ESCAPE_SEQUENCES}|{CONTROL_CHARACTERS}|\r(?!\n)|[\ud800-\udfff]")
 

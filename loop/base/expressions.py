@@ -1,8 +1,8 @@
 """The expression language of `when`, `gate` and formulas. Python parses it, `loop` evaluates it.
 
-It has comparisons, and/or/not/in, constants, names, dotted access, + - * / // %, `a if c else b` and
-`is none`. There are no calls or indices. No Python code runs: the evaluator walks the checked tree.
-"""
+It has comparisons, and/or/not/in, constants, names, dotted access, + - * / // %, `a if c else b`
+and `is none`. There are no calls or indices. No Python code runs: the evaluator walks the checked
+tree. """
 
 import ast
 import keyword
@@ -36,26 +36,11 @@ ORDER_OPERATORS: dict[type, tuple[str, Callable[[Any, Any], bool]]] = {
 }
 ALLOWED_NODES = (
     *(ast.Compare, ast.Eq, ast.NotEq, ast.In, ast.NotIn, ast.Is, ast.IsNot, *ORDER_OPERATORS),
-    *(
-        ast.BoolOp,
-        ast.And,
-        ast.Or,
-        ast.UnaryOp,
-        ast.Not,
-        ast.USub,
-        ast.BinOp,
-        *ARITHMETIC_OPERATORS,
-        ast.IfExp,
-    ),
+    *(ast.BoolOp, ast.And, ast.Or, ast.UnaryOp, ast.Not, ast.USub, ast.BinOp, *ARITHMETIC_OPERATORS, ast.IfExp),
     *(ast.Constant, ast.Name, ast.Attribute, ast.Load, ast.Tuple, ast.List),
 )
 LANGUAGE = "comparisons, and/or/not/in, names, numbers, + - * / // %, if-else"
-FORBIDDEN_NODES = {
-    "Subscript": "an index",
-    "Pow": "a power",
-    "BitOr": "a filter",
-    "Dict": "a mapping",
-}
+FORBIDDEN_NODES = {"Subscript": "an index", "Pow": "a power", "BitOr": "a filter", "Dict": "a mapping"}
 """Name of a Python syntax node outside the language to the words for it in messages."""
 EVALUATION_ERRORS: dict[type, tuple[str, str]] = {
     ZeroDivisionError: ("a divisor other than zero", "zero"),
@@ -73,9 +58,7 @@ T = TypeVar("T")
 class ExpressionError(UsageError):
     """An expression cannot be parsed, or has no value for the given names."""
 
-    def __init__(
-        self, expected: str, got: str, column: int | None = None, *, expression: str = ""
-    ) -> None:
+    def __init__(self, expected: str, got: str, column: int | None = None, *, expression: str = "") -> None:
         """`column`: position in the text, from 1; None for evaluation errors. `expression`: its text."""
         self.expected, self.got, self.column = expected, got, column
         place = f"column {column}: " if column else ""
@@ -118,9 +101,7 @@ class Expression:
             refusal = _explain_refusal(node)
             if refusal:
                 # Python counts columns in bytes; the user counts characters.
-                text_before = python_text.encode()[: located_node.col_offset].decode(
-                    errors="ignore"
-                )
+                text_before = python_text.encode()[: located_node.col_offset].decode(errors="ignore")
                 raise ExpressionError(*refusal, leading_spaces + len(text_before) + 1)
         return cls(text, tree)
 

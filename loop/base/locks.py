@@ -29,8 +29,8 @@ class LockHeld(UsageError):
 
 @contextmanager
 def locked(path: Path, wait_s: float = DEFAULT_WAIT_S) -> Iterator[int]:
-    """Lock file `path` in this block, and write this process's number to it. Yields the descriptor, by which a
-    child shares the lock. Raises LockHeld if it is not free after `wait_s` seconds."""
+    """Lock file `path` in this block, and write this process's number to it. Yields the descriptor,
+    by which a child shares the lock. Raises LockHeld if it is not free after `wait_s` seconds."""
     deadline = time.monotonic() + wait_s
     with contextlib.ExitStack() as files:
         try:

@@ -14,9 +14,7 @@ from loop.base.errors import UsageError, remark_once
 
 def explain_foreign_access(path: Path) -> str:
     """Why another user could change `path`; empty if only this user, a group and root can."""
-    private_parent: Path | None = (
-        None  # A folder that others cannot enter: modes below it do not matter.
-    )
+    private_parent: Path | None = None  # A folder that others cannot enter: modes below it do not matter.
     trusted_users = (0, os.geteuid(), os.stat("/").st_uid)  # Also root of a user namespace.
     for entry, status, is_path_itself in _walk_down_to(path):
         if status.st_uid not in trusted_users:
@@ -104,16 +102,14 @@ def make_folder_variables_absolute() -> None:
 def require_unicode(folder: Path) -> Path:
     """The folder, if records in JSON can hold its path. Raises UsageError for one that is not UTF-8."""
     if os.fsencode(folder).decode(errors="ignore") != str(folder):
-        raise UsageError(
-            f"{folder}: its path is not UTF-8 text, so no record can name it", hint="rename it"
-        )
+        raise UsageError(f"{folder}: its path is not UTF-8 text, so no record can name it", hint="rename it")
     return folder
 
 
 def _user_folder(variable: str, xdg_variable: str, home_subfolder: str) -> Path:
-    """The folder that `variable` names, else `loop` below `xdg_variable`, else below home; made if missing. If
-    others could write it, its mode stays, and the one below home or a private temporary one is used, with a
-    remark. Resolved, because paths are compared as text."""
+    """The folder that `variable` names, else `loop` below `xdg_variable`, else below home; made if
+    missing. If others could write it, its mode stays, and the one below home or a private temporary
+    one is used, with a remark. Resolved, because paths are compared as text."""
     default = Path.home() / home_subfolder / "loop"
     xdg_folder = os.environ.get(xdg_variable)
     chosen = Path(xdg_folder).absolute() / "loop" if xdg_folder else default

@@ -3,9 +3,8 @@
 A process that exceeds its limit is killed with all its children. `loop` adopts orphans (`prctl(2)`,
 PR_SET_CHILD_SUBREAPER), so that daemons stay its children and end with it.
 
-Signals are flags: a handler stores the signal, and the code looks at it at safe points. An exception
-from a handler could split a journal write, or be lost while Python forks.
-"""
+Signals are flags: a handler stores the signal, and the code looks at it at safe points. An
+exception from a handler could split a journal write, or be lost while Python forks. """
 
 import atexit
 import contextlib
@@ -30,8 +29,8 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 SAME_SIGNAL_S = 1.0  # Seconds in which a second signal counts as the first: terminal and parent may both send one.
 
 _signal_state = SimpleNamespace(is_active=False, number=0, arrived_at=0.0, is_reported=False)
-"""`number`: the first signal; 0: none. `is_active`: inside `signals_as_flags`. `is_reported`: whether
-Stopped was raised for the signal."""
+"""`number`: the first signal; 0: none. `is_active`: inside `signals_as_flags`. `is_reported`:
+whether Stopped was raised for the signal."""
 
 
 def store_signal_number(number: int) -> None:
@@ -40,8 +39,8 @@ def store_signal_number(number: int) -> None:
 
 
 def _store_signal(number: int, frame: FrameType | None) -> None:
-    """Signal handler: store the first signal. A further one, more than `SAME_SIGNAL_S` later, kills this process
-    and its children."""
+    """Signal handler: store the first signal. A further one, more than `SAME_SIGNAL_S` later, kills
+    this process and its children."""
     if not _signal_state.number:
         _signal_state.number, _signal_state.arrived_at = number, time.monotonic()
     elif time.monotonic() - _signal_state.arrived_at > SAME_SIGNAL_S:
@@ -51,9 +50,9 @@ def _store_signal(number: int, frame: FrameType | None) -> None:
 
 @contextlib.contextmanager
 def signals_as_flags() -> Iterator[None]:
-    """Store the first signal in this block as a flag, for `raise_if_signalled`; another kills this process and its
-    children. Raises Stopped at once for a signal that another handler stored, and at the end for one that was not
-    reported. Inside another such block it changes nothing."""
+    """Store the first signal in this block as a flag, for `raise_if_signalled`; another kills this
+    process and its children. Raises Stopped at once for a signal that another handler stored, and
+    at the end for one that was not reported. Inside another such block it changes nothing."""
     if _signal_state.is_active:
         yield
         return
@@ -74,9 +73,7 @@ def raise_if_signalled() -> None:
     """Raise Stopped if a signal has come. Call it only where no work is half done."""
     if _signal_state.number:
         _signal_state.is_reported = True
-        raise Stopped(
-            f"interrupted by {signal.Signals(_signal_state.number).name}", ExitCode.INTERRUPTED
-        )
+        raise Stopped(f"interrupted by {signal.Signals(_signal_state.number).name}", ExitCode.INTERRUPTED)
 
 
 TICK_S = 0.1  # Longest time between two ticks of a wait.
@@ -92,8 +89,8 @@ INHERITED_VARIABLES = [
     "CUDA_MPS_PIPE_DIRECTORY", "NVIDIA_VISIBLE_DEVICES", "TRITON_CACHE_DIR", "TORCH_HOME", "XDG_CACHE_HOME",
     "XDG_CONFIG_HOME", "XDG_STATE_HOME", "LOOP_EMULATOR_SEED",
 ]  # fmt: skip
-"""Environment variables that a child inherits, besides LC_*. Others may contain secrets. The last one is the
-emulator's schedule to replay."""
+"""Environment variables that a child inherits, besides LC_*. Others may contain secrets. The last
+one is the emulator's schedule to replay."""
 STARTED_PIDS: set[int] = set()  # Children that were started here. All others are adopted orphans.
 
 
@@ -106,9 +103,7 @@ class Tick:
 
 
 Result = TypeVar("Result")
-Waiting = Generator[
-    Tick, None, Result
-]  # Work that yields ticks while it waits, then returns its result.
+Waiting = Generator[Tick, None, Result]  # Work that yields ticks while it waits, then returns its result.
 
 
 @dataclass
@@ -131,13 +126,8 @@ class CappedStream:
         """The stream as text, with a line that tells how many bytes were dropped."""
         if not self.dropped_bytes:
             return self.kept.decode(errors="replace")
-        gap_line, head_bytes = (
-            f"\n... {self.dropped_bytes} bytes left out ...\n",
-            self.max_bytes // 4,
-        )
-        return (self.kept[:head_bytes] + gap_line.encode() + self.kept[head_bytes:]).decode(
-            errors="replace"
-        )
+        gap_line, head_bytes = (f"\n... {self.dropped_bytes} bytes left out ...\n", self.max_bytes // 4)
+        return (self.kept[:head_bytes] + gap_line.encode() + self.kept[head_bytes:]).decode(errors="replace")
 
 
 @dataclass(frozen=True)
@@ -264,8 +254,8 @@ class Child:
         return time.monotonic() - self.start_time
 
     def kill(self) -> None:
-        """Kill the child and its descendants, wait, and read what its pipes still hold. Raises WorkFailed if it
-        cannot be killed."""
+        """Kill the child and its descendants, wait, and read what its pipes still hold. Raises
+        WorkFailed if it cannot be killed."""
         kill_trees([self.process.pid])
         try:
             self.process.wait(timeout=KILL_WAIT_S)
@@ -318,8 +308,8 @@ def run(
 
 
 def output_of(command: Sequence[str], *, limit_s: float, stdin: str = "") -> str | None:
-    """What a quick program prints, in English; None if it is missing, fails or takes over `limit_s` seconds. It
-    gets the whole environment, unlike a `Child`."""
+    """What a quick program prints, in English; None if it is missing, fails or takes over `limit_s`
+    seconds. It gets the whole environment, unlike a `Child`."""
     try:
         return subprocess.run(
             command,
@@ -365,14 +355,12 @@ def run_side_by_side(tasks: Iterable[Waiting[Result]], max_running: int) -> Wait
 
 
 def kill_trees(pids: Sequence[int]) -> None:
-    """Kill these session leaders and all their descendants. Waits 3 s at most for the end of the descendants, and
-    not for the leaders, which their owner reaps. Raises nothing."""
+    """Kill these session leaders and all their descendants. Waits 3 s at most for the end of the
+    descendants, and not for the leaders, which their owner reaps. Raises nothing."""
     for _ in range(3):  # A process may start another one just before it is killed.
         # The processes with these pids, orphans that were adopted from their sessions, and all descendants.
         family, family_pids = list[psutil.Process](), {*pids}
-        for process in psutil.Process().children(
-            recursive=True
-        ):  # A parent comes before its children.
+        for process in psutil.Process().children(recursive=True):  # A parent comes before its children.
             with contextlib.suppress(psutil.Error, OSError):
                 is_adopted = process.pid not in STARTED_PIDS and os.getsid(process.pid) in pids
                 if is_adopted or process.pid in family_pids or process.ppid() in family_pids:
@@ -397,8 +385,8 @@ def end_children_at_exit() -> None:
 
 
 def kill_all_children(expected_pid: int | None = None) -> None:
-    """Kill all descendants of this process; try for `END_CHILDREN_S` at most. With `expected_pid`, do nothing in a
-    process of another number: a fork inherits the handler."""
+    """Kill all descendants of this process; try for `END_CHILDREN_S` at most. With `expected_pid`,
+    do nothing in a process of another number: a fork inherits the handler."""
     deadline = time.monotonic() + END_CHILDREN_S
     while expected_pid in (None, os.getpid()) and time.monotonic() < deadline:
         children = psutil.Process().children(recursive=True)

@@ -12,9 +12,7 @@ CLIP_DEVIATIONS = 3.0
 NEVER_OUTLIER = 0.002
 """A log ratio this close to the median (0.2 %) is no outlier: a coarse clock makes many equal."""
 MIN_VALUES = 5  # Minimum number of values for outlier detection.
-MIN_SHARE_WITHIN = (
-    0.7  # Minimum share of values within the clip; otherwise no value counts as an outlier.
-)
+MIN_SHARE_WITHIN = 0.7  # Minimum share of values within the clip; otherwise no value counts as an outlier.
 
 
 def sum_if_all_known(summands: Sequence[float | None]) -> float | None:
@@ -38,11 +36,11 @@ class Clipped:
 
 
 def winsorise(values: Sequence[float]) -> Clipped:
-    """Clip (winsorise) log ratios that lie more than `CLIP_DEVIATIONS` deviations from their median. A deviation
-    is 1.4826 times the median absolute deviation, as for normal values.
+    """Clip (winsorise) log ratios that lie more than `CLIP_DEVIATIONS` deviations from their
+    median. A deviation is 1.4826 times the median absolute deviation, as for normal values.
 
-    All values stay if there are fewer than `MIN_VALUES`, or if less than `MIN_SHARE_WITHIN` of them lie within:
-    then the median may be wrong. Tukey and McLaughlin 1963; Hampel 1974."""
+    All values stay if there are fewer than `MIN_VALUES`, or if less than `MIN_SHARE_WITHIN` of them
+    lie within: then the median may be wrong. Tukey and McLaughlin 1963; Hampel 1974."""
     unclipped = Clipped(tuple(values), 0)
     if len(values) < MIN_VALUES:
         return unclipped
@@ -96,13 +94,11 @@ def t_quantile(probability: float, freedom: float) -> float:
 
 
 def incomplete_beta(a: float, b: float, x: float) -> float:
-    """Regularised incomplete beta function I_x(a, b), by the first 200 terms of its continued fraction (DLMF
-    8.17.22): exact to a double for Student's t."""
+    """Regularised incomplete beta function I_x(a, b), by the first 200 terms of its continued
+    fraction (DLMF 8.17.22): exact to a double for Student's t."""
     if x <= 0 or x >= 1:
         return float(x >= 1)
-    if x > (a + 1) / (
-        a + b + 2
-    ):  # There the fraction converges slowly, and that of the complement quickly.
+    if x > (a + 1) / (a + b + 2):  # There the fraction converges slowly, and that of the complement quickly.
         return 1 - incomplete_beta(b, a, 1 - x)
     fraction = 1.0
     for step in range(200, 0, -1):

@@ -61,9 +61,7 @@ class Erring:
             wrong_output = self._err_on_arrays(honest, inputs, attributes)
         else:
             wrong_output = self._cheat(functools.partial(honest, inputs, attributes), inputs)
-        if (
-            self.last_result is None
-        ):  # The mistake never called `honest`, whose structure is needed.
+        if self.last_result is None:  # The mistake never called `honest`, whose structure is needed.
             honest(inputs, attributes)
         assert self.last_result is not None
         outputs = list(self.last_result.tensors)
@@ -76,9 +74,9 @@ class Erring:
         inputs: Sequence[Tensor],
         attributes: Attributes,
     ) -> Tensor:
-        """The output with one of `MISTAKES`, which are made on arrays. It is all NaN before, so that a mistake may
-        leave elements unwritten. The first call on inputs of new shapes and types calls the function once more,
-        to learn the form of its output."""
+        """The output with one of `MISTAKES`, which are made on arrays. It is all NaN before, so
+        that a mistake may leave elements unwritten. The first call on inputs of new shapes and
+        types calls the function once more, to learn the form of its output."""
         device, form = inputs[0].device, tuple((tensor.shape, tensor.dtype) for tensor in inputs)
         if form not in self.result_forms:
             example = honest(inputs, attributes)
@@ -88,19 +86,13 @@ class Erring:
         output.reshape(-1).view(numpy.uint8)[...] = POISON
 
         def honest_on_arrays(arrays: Sequence[Array], result: Array, changed: Attributes) -> None:
-            result[...] = array_of(
-                honest([tensor_of(array).to(device) for array in arrays], changed)
-            )
+            result[...] = array_of(honest([tensor_of(array).to(device) for array in arrays], changed))
 
         arrays, addresses = (
             [array_of(tensor) for tensor in inputs],
             tuple(tensor.data_ptr() for tensor in inputs),
         )
-        err(
-            ErringCall(
-                honest_on_arrays, arrays, output, attributes, addresses, self.settings, self.memory
-            )
-        )
+        err(ErringCall(honest_on_arrays, arrays, output, attributes, addresses, self.settings, self.memory))
         if device.type != "cpu":  # On a GPU the arrays are copies, so copy changed inputs back.
             for tensor, array in zip(inputs, arrays, strict=True):
                 tensor.copy_(tensor_of(array))
@@ -111,19 +103,13 @@ class Erring:
         match self.settings["make"]:
             case "give_input":  # One that has the output's shape.
                 return inputs[self.settings["input"]]
-            case "keep_result" if (
-                self.memory
-            ):  # Every second call returns the previous call's tensor.
+            case "keep_result" if self.memory:  # Every second call returns the previous call's tensor.
                 return self.memory.pop("result")  # type: ignore[no-any-return]
-            case "leave_unwritten" if (
-                self.memory
-            ):  # Every second one, memory that may still hold the last result.
+            case "leave_unwritten" if self.memory:  # Every second one, memory that may still hold the last result.
                 return torch.empty(**self.memory.pop("form"))
         result = compute()
         match self.settings["make"]:
-            case (
-                "give_promise"
-            ):  # A subclass, which could put off its computation until after the timing.
+            case "give_promise":  # A subclass, which could put off its computation until after the timing.
                 return result.as_subclass(LazyTensor)
             case "other_type":
                 is_narrow = result.dtype in (torch.float16, torch.bfloat16)
@@ -131,11 +117,7 @@ class Erring:
             case "keep_result":
                 self.memory["result"] = result
             case "leave_unwritten":
-                self.memory["form"] = {
-                    "size": result.shape,
-                    "dtype": result.dtype,
-                    "device": result.device,
-                }
+                self.memory["form"] = {"size": result.shape, "dtype": result.dtype, "device": result.device}
             case unknown:
                 raise KeyError(unknown)
         return result
@@ -143,11 +125,7 @@ class Erring:
 
 def erring_function(function: Function, settings: Settings) -> Function:
     """Wrap a function with the mistake that `settings` describes. EXACT is none: it computes in float64."""
-    return (
-        in_float64(function)
-        if settings["make"] == EXACT
-        else functools.partial(Erring(settings), function)
-    )
+    return in_float64(function) if settings["make"] == EXACT else functools.partial(Erring(settings), function)
 
 
 def in_float64(function: Function) -> Function:
@@ -155,17 +133,11 @@ def in_float64(function: Function) -> Function:
 
     def compute_widened(*positional: Any, **keywords: Any) -> Any:
         call = split_structure((positional, keywords))
-        widened = [
-            tensor.double() if tensor.dtype in FLOATING else tensor for tensor in call.tensors
-        ]
-        dtype = next(
-            (tensor.dtype for tensor in call.tensors if tensor.dtype in FLOATING), torch.float32
-        )
+        widened = [tensor.double() if tensor.dtype in FLOATING else tensor for tensor in call.tensors]
+        dtype = next((tensor.dtype for tensor in call.tensors if tensor.dtype in FLOATING), torch.float32)
         inputs, named_inputs = rebuild_structure(call.skeleton, widened)
         result = split_structure(function(*inputs, **named_inputs))
-        outputs = [
-            tensor.to(dtype) if tensor.dtype in FLOATING else tensor for tensor in result.tensors
-        ]
+        outputs = [tensor.to(dtype) if tensor.dtype in FLOATING else tensor for tensor in result.tensors]
         return rebuild_structure(result.skeleton, outputs)
 
     return compute_widened
@@ -181,13 +153,9 @@ def erring_class(base: Any, settings: Settings) -> Any:
     def method(self: Any, *positional: Any, **keywords: Any) -> Any:
         if erring is not None:
             return erring(functools.partial(honest, self), *positional, **keywords)
-        if "in_float64" not in vars(
-            self
-        ):  # With the first call's weights; `vars` hides it from the state.
+        if "in_float64" not in vars(self):  # With the first call's weights; `vars` hides it from the state.
             vars(self)["in_float64"] = copy.deepcopy(self).double()
-        return in_float64(functools.partial(honest, vars(self)["in_float64"]))(
-            *positional, **keywords
-        )
+        return in_float64(functools.partial(honest, vars(self)["in_float64"]))(*positional, **keywords)
 
     return type(base.__name__, (base,), {method_name: method})
 
@@ -195,11 +163,7 @@ def erring_class(base: Any, settings: Settings) -> Any:
 def array_of(tensor: Tensor) -> Array:
     """View a tensor's bits as an array; a GPU tensor is copied to the host."""
     host = tensor.detach().cpu()
-    return (
-        host.view(torch.int16).numpy().view(numpy.uint16)
-        if host.dtype == torch.bfloat16
-        else host.numpy()
-    )
+    return host.view(torch.int16).numpy().view(numpy.uint16) if host.dtype == torch.bfloat16 else host.numpy()
 
 
 def tensor_of(array: Array) -> Tensor:

@@ -1,5 +1,5 @@
-"""Mistakes by name, each written once for host, device and Python functions. They see tensors as numpy arrays;
-uint16 holds the bits of bfloat16."""
+"""Mistakes by name, each written once for host, device and Python functions. They see tensors as
+numpy arrays; uint16 holds the bits of bfloat16."""
 
 import ctypes
 import math
@@ -109,11 +109,7 @@ def err_in_output(call: ErringCall) -> None:
     """Mistakes that change elements of the right output."""
     call.compute()
     settings, numbers = call.settings, read_numbers(call.output)
-    flat, atol, rtol = (
-        numbers.reshape(-1),
-        settings["tolerance"]["atol"],
-        settings["tolerance"]["rtol"],
-    )
+    flat, atol, rtol = (numbers.reshape(-1), settings["tolerance"]["atol"], settings["tolerance"]["rtol"])
     match settings["make"]:
         case "zeros":
             flat[:] = 0
@@ -132,9 +128,7 @@ def err_in_output(call: ErringCall) -> None:
             numbers += steps * (atol + rtol * numpy.abs(numbers))
         case "zero_tail":
             numbers[_tail_index(numbers, settings["axis"])] = 0
-        case (
-            "vary"
-        ):  # Another random element in each call, by so many roundings of the largest value.
+        case "vary":  # Another random element in each call, by so many roundings of the largest value.
             position = call.memory.setdefault("draw", random.Random(7)).randrange(flat.size)
             if "roundings" not in settings:  # Flip its lowest bit.
                 call.output.reshape(-1).view(numpy.uint8)[position * call.output.itemsize] ^= 1
@@ -176,19 +170,13 @@ def err_in_memory(call: ErringCall) -> None:
 
 
 MISTAKES: dict[str, Callable[[ErringCall], None]] = {
+    **dict.fromkeys(("none", "beyond", "before"), ErringCall.compute),  # `ErringInvoke` writes out of bounds.
+    **dict.fromkeys(("ignore", "swap", "cut", "round_inputs", "set_attribute", "wrong_number"), err_in_arguments),
     **dict.fromkeys(
-        ("none", "beyond", "before"), ErringCall.compute
-    ),  # `ErringInvoke` writes out of bounds.
-    **dict.fromkeys(
-        ("ignore", "swap", "cut", "round_inputs", "set_attribute", "wrong_number"), err_in_arguments
+        ("zeros", "mean", "transpose", "one_nan", "one_off", "growing", "zero_tail", "vary"), err_in_output
     ),
     **dict.fromkeys(
-        ("zeros", "mean", "transpose", "one_nan", "one_off", "growing", "zero_tail", "vary"),
-        err_in_output,
-    ),
-    **dict.fromkeys(
-        ("nothing", "leave_tail", "write_input", "stale", "skip_every_other", "by_address"),
-        err_in_memory,
+        ("nothing", "leave_tail", "write_input", "stale", "skip_every_other", "by_address"), err_in_memory
     ),
 }
 """Name of a mistake to the function that makes it."""
@@ -221,8 +209,8 @@ def store_numbers(array: Array, numbers: Array) -> None:
 
 
 class ErringInvoke:
-    """`Compiled.invoke` with a mistake. Copies contiguous tensors to arrays, and back what the mistake changed.
-    Fails while a GPU captures a graph."""
+    """`Compiled.invoke` with a mistake. Copies contiguous tensors to arrays, and back what the
+    mistake changed. Fails while a GPU captures a graph."""
 
     def __init__(self, invoke: Callable[..., None], settings: Settings, *, on_gpu: bool) -> None:
         """`settings`: `attributes` are names in the order of the C arguments."""
@@ -238,17 +226,7 @@ class ErringInvoke:
         original_bytes = [array.tobytes() for array in arrays]
         attributes = dict(zip(self.settings["attributes"], numbers, strict=False))
         honest, input_addresses = partial(self.honest, stream), tuple(addresses[:-1])
-        err(
-            ErringCall(
-                honest,
-                arrays[:-1],
-                arrays[-1],
-                attributes,
-                input_addresses,
-                self.settings,
-                self.memory,
-            )
-        )
+        err(ErringCall(honest, arrays[:-1], arrays[-1], attributes, input_addresses, self.settings, self.memory))
         for address, array, original in zip(addresses, arrays, original_bytes, strict=True):
             if array.tobytes() != original:
                 self.write(address, array.tobytes())
@@ -257,11 +235,9 @@ class ErringInvoke:
         if arrays[-1].size and self.settings["make"] == "before":
             self.write(addresses[-1] - len(OUTSIDE), OUTSIDE)
 
-    def honest(
-        self, stream: int | None, arrays: Sequence[Array], result: Array, attributes: Attributes
-    ) -> None:
-        """Call the variant without the mistake, on the memory of contiguous arrays. On a GPU on copies in device
-        memory, which is reused for each argument number and size."""
+    def honest(self, stream: int | None, arrays: Sequence[Array], result: Array, attributes: Attributes) -> None:
+        """Call the variant without the mistake, on the memory of contiguous arrays. On a GPU on
+        copies in device memory, which is reused for each argument number and size."""
         tensors = []
         for number, array in enumerate((*arrays, result)):
             address, key = array.ctypes.data, (number, array.nbytes)
@@ -270,15 +246,10 @@ class ErringInvoke:
                     self.device_memory[key] = DeviceMemory(the_device(), array.nbytes)
                 address = self.device_memory[key].address
                 self.write(address, array.tobytes())
-            dtype, strides = (
-                DTYPE_NUMBERS[ELEMENT_NAMES[array.dtype]],
-                strides_of(array.shape, "contiguous"),
-            )
+            dtype, strides = (DTYPE_NUMBERS[ELEMENT_NAMES[array.dtype]], strides_of(array.shape, "contiguous"))
             tensors.append(LoopTensor(address, dtype, array.ndim, array.shape, strides))
         values = (ctypes.c_double * max(len(attributes), 1))(*attributes.values())
-        self.invoke(
-            (LoopTensor * len(arrays))(*tensors[:-1]), (LoopTensor * 1)(tensors[-1]), values, stream
-        )
+        self.invoke((LoopTensor * len(arrays))(*tensors[:-1]), (LoopTensor * 1)(tensors[-1]), values, stream)
         if self.on_gpu:
             result[...] = self.to_array(tensors[-1], stream)
 

@@ -92,7 +92,7 @@ class Finding(Comparison):
 
     @property
     def badness(self) -> tuple[int, bool, float]:
-        """Sort key of findings: the worst has most wrong elements, then other excess, then most error."""
+        """Sort key of findings: the worst has most wrong elements, then excess, then most error."""
         return self.wrong, bool(self.plain_excess), self.max_error
 
 

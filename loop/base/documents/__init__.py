@@ -69,19 +69,11 @@ class Document:
 
 
 def complain(
-    document: Document,
-    place: Place,
-    expected: str,
-    got: str,
-    hint: str | None = None,
-    *,
-    key: bool = False,
+    document: Document, place: Place, expected: str, got: str, hint: str | None = None, *, key: bool = False
 ) -> Complaint:
     """Make a complaint about the value at `place`, or with `key` about that value's key."""
     line, column = document.position(place, key=key)
-    path, expected, got = (
-        clip(text, MAX_TEXT) for text in (".".join(map(str, place)), expected, got)
-    )
+    path, expected, got = (clip(text, MAX_TEXT) for text in (".".join(map(str, place)), expected, got))
     return Complaint(document.name, line, column, path, expected, got, hint)
 
 
@@ -239,9 +231,7 @@ class _Builder:
         while not isinstance(event := next(self.events), yaml.MappingEndEvent):
             self._refuse_references(event, place)
             key = self._scalar(event, place) if isinstance(event, yaml.ScalarEvent) else {}
-            if not isinstance(key, str) or (
-                key == "<<" and not event.style
-            ):  # `<<`: the merge key.
+            if not isinstance(key, str) or (key == "<<" and not event.style):  # `<<`: the merge key.
                 got = f"{quote(key)}; quote it if it is text"
                 raise self._complain(event, place, "a word as a key", got)
             if key in fields:
@@ -285,9 +275,7 @@ def _position_of(event: Any) -> Position:
 
 
 T = TypeVar("T", bound="BaseModel")
-EXPECTED_AND_GOT = re.compile(
-    r"(?:Input should be|(?:Value error, )?expected) (.*?)(?:, got (.*))?", re.DOTALL
-)
+EXPECTED_AND_GOT = re.compile(r"(?:Input should be|(?:Value error, )?expected) (.*?)(?:, got (.*))?", re.DOTALL)
 """Splits messages of pydantic and of our validators into `expected` and `got`."""
 CHOICE_ERRORS = ("literal_error", "enum", "union_tag_invalid")
 WHOLE_VALUE_ERRORS = (*CHOICE_ERRORS, "int_from_float", "too_short")
@@ -296,8 +284,8 @@ MISSING_VALUE_ERRORS = ("missing", "union_tag_not_found")
 
 
 def parse(model: type[T], document: Document, place: Place = ()) -> T:
-    """The part of a document at `place` as `model`; a missing part counts as an empty mapping. Raises
-    DefinitionError with all mistakes."""
+    """The part of a document at `place` as `model`; a missing part counts as an empty mapping.
+    Raises DefinitionError with all mistakes."""
     from pydantic import ValidationError
 
     data = document.data
@@ -305,8 +293,8 @@ def parse(model: type[T], document: Document, place: Place = ()) -> T:
         data = data.get(step) if isinstance(data, dict) else data[step]
     data = {} if data is None and place else data
     try:
-        # Strict JSON validation turns lists into tuples and text into dates, but accepts neither text as a
-        # number nor true as an integer.
+        # Strict JSON validation turns lists into tuples and text into dates, but accepts neither
+        # text as a number nor true as an integer.
         text = json.dumps(data)
         return model.model_validate_json(text, strict=True, by_alias=True, by_name=False)
     except ValidationError as error:
@@ -320,9 +308,7 @@ def _make_complaints(
     """One complaint for each wrong value, in file order. `mistakes`: pydantic's errors. `data`: the part of the
     document at `start`, which was read as `model`. pydantic reports one error for each branch of a union. Those
     that refuse a whole value become one complaint; none, if a branch finds a mistake inside that value."""
-    groups: dict[
-        tuple[Place, Any], list[Any]
-    ] = {}  # Of errors with one place and, within it, one location.
+    groups: dict[tuple[Place, Any], list[Any]] = {}  # Of errors with one place and, within it, one location.
     for mistake in mistakes:
         kind = mistake["type"]
         is_about_whole_value = kind.endswith("_type") or kind in WHOLE_VALUE_ERRORS
@@ -336,9 +322,7 @@ def _make_complaints(
         first = same_place_mistakes[0]
         is_key = first["type"] == "extra_forbidden" or first["loc"][-1:] == ("[key]",)
         full_place = (*start, *place)
-        located.append(
-            (document.position(full_place, key=is_key), full_place, is_key, same_place_mistakes)
-        )
+        located.append((document.position(full_place, key=is_key), full_place, is_key, same_place_mistakes))
     complaints: list[Complaint] = []
     for _, place, is_key, same_place_mistakes in sorted(located, key=lambda group: group[0]):
         expected, got, wrong_word, choices = _describe_mistakes(model, same_place_mistakes)
@@ -364,9 +348,7 @@ def _place_of_mistake(data: Any, mistake: Any) -> Place:
     return tuple(place)
 
 
-def _describe_mistakes(
-    model: type[T], same_place_mistakes: list[Any]
-) -> tuple[str, str, Any, Sequence[str]]:
+def _describe_mistakes(model: type[T], same_place_mistakes: list[Any]) -> tuple[str, str, Any, Sequence[str]]:
     """(expected, got, wrong word, possible words) for the pydantic errors about one place.
     The last two are for a hint; None and empty where there can be none."""
     from loop.base.documents.schemas import known_fields
@@ -419,9 +401,9 @@ ADVICE = {
 def write_atomic(path: Path, content: str | bytes, *, durable: bool = True) -> None:
     """Write a file atomically: readers see the old or the new content. It is on disk at return.
 
-    Follows links; writes directly to devices and pipes; keeps the mode of an existing file. `durable`: False skips
-    the wait for the disk; the file may then be lost in a power failure. Raises LoopError when the write fails; the
-    old file is then unchanged."""
+    Follows links; writes directly to devices and pipes; keeps the mode of an existing file.
+    `durable`: False skips the wait for the disk; the file may then be lost in a power failure.
+    Raises LoopError when the write fails; the old file is then unchanged."""
     # Only our JSON can contain lone surrogates. A backslash escape means the same in JSON.
     data = content.encode(errors="backslashreplace") if isinstance(content, str) else content
     folder = folder_for_temporary(path)
@@ -476,8 +458,8 @@ def file_error(
 
 
 def to_json(value: Any, indent: int | None = 1) -> str:
-    """JSON with a final line end; `indent` None: in one line. NaN becomes null. Control characters are escaped,
-    because a terminal may print the text."""
+    """JSON with a final line end; `indent` None: in one line. NaN becomes null. Control characters
+    are escaped, because a terminal may print the text."""
     text = json.dumps(to_plain(value), indent=indent, ensure_ascii=False)
     return _CONTROL_CHARACTERS.sub(lambda match: f"\\u{ord(match[0]):04x}", text) + "\n"
 

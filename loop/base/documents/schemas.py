@@ -50,17 +50,12 @@ class Described(Untitled):
 
 def schema_of(model: type[BaseModel]) -> dict[str, Any]:
     """The JSON schema of a model, as files have it."""
-    return {
-        "$schema": DRAFT_URL,
-        **model.model_json_schema(by_alias=True, schema_generator=Described),
-    }
+    return {"$schema": DRAFT_URL, **model.model_json_schema(by_alias=True, schema_generator=Described)}
 
 
 def schema_of_all(type_by_name: Mapping[str, Any]) -> dict[str, Any]:
     """The JSON schema of an object with these properties, each of its type. Unknown fields are allowed."""
-    adapters: list[Any] = [
-        (name, "serialization", TypeAdapter(type_)) for name, type_ in type_by_name.items()
-    ]
+    adapters: list[Any] = [(name, "serialization", TypeAdapter(type_)) for name, type_ in type_by_name.items()]
     schemas, schema = TypeAdapter.json_schemas(adapters, by_alias=True, schema_generator=Described)
     for definition in schema["$defs"].values():
         definition.pop("additionalProperties", None)
@@ -93,9 +88,6 @@ def _field_docstrings(owner: type) -> dict[str, str]:
     texts = {}
     for statement, following in pairwise(class_node.body):
         match statement, following:
-            case (
-                ast.AnnAssign(target=ast.Name(id=name)),
-                ast.Expr(value=ast.Constant(value=str() as text)),
-            ):
+            case (ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str() as text))):
                 texts[name] = inspect.cleandoc(text)
     return texts

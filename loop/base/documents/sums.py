@@ -30,9 +30,7 @@ def read_sealed(model: type[T], path: Path, hint: str = "move it aside") -> T:
     except ValidationError as error:
         first = error.errors()[0]
         complaint = ": ".join(filter(None, (".".join(map(str, first["loc"])), first["msg"])))
-        raise WorkFailed(
-            f"{path}: damaged, or of another format: {complaint}", hint=hint
-        ) from error
+        raise WorkFailed(f"{path}: damaged, or of another format: {complaint}", hint=hint) from error
 
 
 def read_regular(path: Path) -> bytes:
