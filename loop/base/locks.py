@@ -71,7 +71,7 @@ def is_locked(path: Path) -> bool:
 
 @contextmanager
 def locked_temporary_folder(parent: Path, prefix: str) -> Iterator[Path]:
-    """A new folder in `parent`, removed after this block. Also removes those left by killed processes."""
+    """A new folder in `parent`, removed after this block. Also removes that of killed processes."""
     for old_folder in parent.glob(f"{prefix}*"):
         with contextlib.suppress(OSError):  # Locked, of another user, or already gone.
             handle = os.open(old_folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)

@@ -4,7 +4,7 @@ A process that exceeds its limit is killed with all its children. `loop` adopts 
 PR_SET_CHILD_SUBREAPER), so that daemons stay its children and end with it.
 
 Signals are flags: a handler stores the signal, and the code looks at it at safe points. An
-exception from a handler could split a journal write, or be lost while Python forks. """
+exception from a handler could split a journal write, or be lost while Python forks."""
 
 import atexit
 import contextlib
@@ -26,7 +26,7 @@ from loop.base.errors import CannotStart, ExitCode, Stopped, WorkFailed
 from loop.base.own_process import adopt_orphans, die_with_parent
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-SAME_SIGNAL_S = 1.0  # Seconds in which a second signal counts as the first: terminal and parent may both send one.
+SAME_SIGNAL_S = 1.0  # So soon, a second signal counts as the first: terminal and parent send it.
 
 _signal_state = SimpleNamespace(is_active=False, number=0, arrived_at=0.0, is_reported=False)
 """`number`: the first signal; 0: none. `is_active`: inside `signals_as_flags`. `is_reported`:
@@ -73,7 +73,8 @@ def raise_if_signalled() -> None:
     """Raise Stopped if a signal has come. Call it only where no work is half done."""
     if _signal_state.number:
         _signal_state.is_reported = True
-        raise Stopped(f"interrupted by {signal.Signals(_signal_state.number).name}", ExitCode.INTERRUPTED)
+        name = signal.Signals(_signal_state.number).name
+        raise Stopped(f"interrupted by {name}", ExitCode.INTERRUPTED)
 
 
 TICK_S = 0.1  # Longest time between two ticks of a wait.
@@ -86,8 +87,8 @@ INHERITED_VARIABLES = [
     "PATH", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "TZ", "TMPDIR", "SHELL", "TERM",
     "LD_LIBRARY_PATH", "LIBRARY_PATH", "CPATH", "CPLUS_INCLUDE_PATH", "PYTHONPATH", "VIRTUAL_ENV",
     "PYTHONNOUSERSITE", "CUDA_HOME", "CUDA_PATH", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER",
-    "CUDA_MPS_PIPE_DIRECTORY", "NVIDIA_VISIBLE_DEVICES", "TRITON_CACHE_DIR", "TORCH_HOME", "XDG_CACHE_HOME",
-    "XDG_CONFIG_HOME", "XDG_STATE_HOME", "LOOP_EMULATOR_SEED",
+    "CUDA_MPS_PIPE_DIRECTORY", "NVIDIA_VISIBLE_DEVICES", "TRITON_CACHE_DIR", "TORCH_HOME",
+    "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME", "LOOP_EMULATOR_SEED",
 ]  # fmt: skip
 """Environment variables that a child inherits, besides LC_*. Others may contain secrets. The last
 one is the emulator's schedule to replay."""
@@ -103,7 +104,7 @@ class Tick:
 
 
 Result = TypeVar("Result")
-Waiting = Generator[Tick, None, Result]  # Work that yields ticks while it waits, then returns its result.
+Waiting = Generator[Tick, None, Result]  # Yields ticks while it waits, then returns its result.
 
 
 @dataclass
@@ -126,8 +127,9 @@ class CappedStream:
         """The stream as text, with a line that tells how many bytes were dropped."""
         if not self.dropped_bytes:
             return self.kept.decode(errors="replace")
-        gap_line, head_bytes = (f"\n... {self.dropped_bytes} bytes left out ...\n", self.max_bytes // 4)
-        return (self.kept[:head_bytes] + gap_line.encode() + self.kept[head_bytes:]).decode(errors="replace")
+        head_bytes = self.max_bytes // 4
+        gap_line = f"\n... {self.dropped_bytes} bytes left out ...\n".encode()
+        return (self.kept[:head_bytes] + gap_line + self.kept[head_bytes:]).decode(errors="replace")
 
 
 @dataclass(frozen=True)
@@ -170,7 +172,7 @@ def child_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
 
 
 class Child:
-    """A running process and its descendants. As a context manager it kills all of them at its end."""
+    """A running process and its descendants. As a context manager it kills them all in the end."""
 
     def __init__(
         self,
@@ -183,9 +185,9 @@ class Child:
         dies_by_itself: bool = False,
         process: Any = None,
     ) -> None:
-        """`stdin`, `pass_fds`: descriptors it inherits; no `stdin`: empty input. `dies_by_itself`: it calls
-        `die_with_parent`, so that this process need not be copied (`vfork`): it starts ten times faster.
-        `process`: one that runs `command` already, with the interface of a `Popen`; None: start it."""
+        """`stdin`, `pass_fds`: descriptors it inherits; no `stdin`: empty input. `dies_by_itself`:
+        it calls `die_with_parent`, so we need not be copied (`vfork`): it starts ten times faster.
+        `process`: one that runs `command` already, with a `Popen`'s interface; None: start it."""
         self.command = tuple(command)
         self.output, self.errors = CappedStream(), CappedStream()
         self.start_time = time.monotonic()
@@ -230,7 +232,7 @@ class Child:
         self._selector.register(fd, selectors.EVENT_READ, None)
 
     def wait_for_output(self, seconds: float = TICK_S) -> None:
-        """Add what the child has written to `output` and `errors`; wait at most `seconds` for it."""
+        """Add what the child has written to `output` and `errors`; wait for at most `seconds`."""
         if not self._selector.get_map():  # Both pipes are closed: there is nothing to wait for.
             time.sleep(min(seconds, 0.01))
             return
@@ -283,7 +285,7 @@ class Child:
                     stream.close()
 
     def completed(self, *, timed_out: bool) -> Completed:
-        """The result, after the child has ended. `timed_out`: whether it was killed at its limit."""
+        """The result, after the child has ended. `timed_out`: whether its limit killed it."""
         code, output, errors = self.process.returncode, self.output.text, self.errors.text
         return Completed(self.command, code, output, errors, self.seconds, timed_out)
 
@@ -296,8 +298,8 @@ def run(
     env: Mapping[str, str] | None = None,
     note: str = "",
 ) -> Generator[Tick, None, Completed]:
-    """Run a command until it ends, or kill it after `limit_s` (`timed_out`). A failed command raises nothing;
-    raises CannotStart for a missing program, and WorkFailed for one that cannot be killed."""
+    """Run a command until it ends, or kill it after `limit_s` (`timed_out`). It may fail. Raises
+    CannotStart for a missing program, and WorkFailed for one that cannot be killed."""
     with Child(command, cwd=cwd, env=env) as child:
         while child.code is None and child.seconds < limit_s:
             yield Tick(note or command[0])
@@ -358,9 +360,9 @@ def kill_trees(pids: Sequence[int]) -> None:
     """Kill these session leaders and all their descendants. Waits 3 s at most for the end of the
     descendants, and not for the leaders, which their owner reaps. Raises nothing."""
     for _ in range(3):  # A process may start another one just before it is killed.
-        # The processes with these pids, orphans that were adopted from their sessions, and all descendants.
+        # The processes with these pids, orphans adopted from their sessions, and all descendants.
         family, family_pids = list[psutil.Process](), {*pids}
-        for process in psutil.Process().children(recursive=True):  # A parent comes before its children.
+        for process in psutil.Process().children(recursive=True):  # Parents before children.
             with contextlib.suppress(psutil.Error, OSError):
                 is_adopted = process.pid not in STARTED_PIDS and os.getsid(process.pid) in pids
                 if is_adopted or process.pid in family_pids or process.ppid() in family_pids:
@@ -379,7 +381,7 @@ def kill_trees(pids: Sequence[int]) -> None:
 
 
 def end_children_at_exit() -> None:
-    """Have all descendants killed when this command ends. `kill -9` ends only its direct children."""
+    """Have all descendants killed when this command ends. `kill -9` ends only direct children."""
     adopt_orphans()
     atexit.register(kill_all_children, os.getpid())
 
@@ -402,7 +404,7 @@ def kill_all_children(expected_pid: int | None = None) -> None:
 
 
 def process_name(pid: int) -> str:
-    """`PID-TICKS`, with the start in ticks since boot: unlike a pid, never used again. Empty if it has ended."""
+    """`PID-TICKS`, with its start in ticks since boot: unlike a pid, never reused. Empty: ended."""
     try:  # The fields behind the program's name, which may contain anything (proc(5)).
         state_and_more = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].decode().split()
     except OSError:

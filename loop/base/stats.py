@@ -12,7 +12,7 @@ CLIP_DEVIATIONS = 3.0
 NEVER_OUTLIER = 0.002
 """A log ratio this close to the median (0.2 %) is no outlier: a coarse clock makes many equal."""
 MIN_VALUES = 5  # Minimum number of values for outlier detection.
-MIN_SHARE_WITHIN = 0.7  # Minimum share of values within the clip; otherwise no value counts as an outlier.
+MIN_SHARE_WITHIN = 0.7  # Least share of values in the clip; else no value is an outlier.
 
 
 def sum_if_all_known(summands: Sequence[float | None]) -> float | None:
@@ -59,10 +59,10 @@ def ratio_interval(
 ) -> tuple[float, float, float]:
     """Ratio and confidence interval, as (ratio, low, high), from log ratios of two or more rounds.
 
-    Student's t on the clipped values. Clipped outliers count for the mean, not for the certainty: with h of n
-    values unclipped it has h - 1 degrees of freedom and the standard error s n / (h sqrt(n)) (Yuen 1974, "The
-    two-sample trimmed t"). Without outliers it is the usual one. `shared_variance`: variance of the mean that all
-    rounds have in common; it widens the interval."""
+    Student's t on the clipped values. Clipped outliers count for the mean, not for the certainty:
+    with h of n values unclipped it has h - 1 degrees of freedom and the standard error
+    s n / (h sqrt(n)) (Yuen 1974, "The two-sample trimmed t"). Without outliers it is the usual one.
+    `shared_variance`: variance of the mean that all rounds share; it widens the interval."""
     sample = winsorise(log_ratios)
     count, unclipped = len(log_ratios), len(log_ratios) - sample.clipped_count
     standard_error = stdev(sample.values) * math.sqrt(count) / unclipped
@@ -74,14 +74,14 @@ def ratio_interval(
 
 
 def t_cdf(t: float, freedom: float) -> float:
-    """Probability that Student's t is below `t`, by its degrees of `freedom` (Abramowitz and Stegun 26.7.1)."""
+    """Probability that Student's t is below `t`, by `freedom` (Abramowitz and Stegun 26.7.1)."""
     tail_probability = 0.5 * incomplete_beta(freedom / 2, 0.5, freedom / (freedom + t * t))
     return 1 - tail_probability if t > 0 else tail_probability
 
 
 @functools.cache
 def t_quantile(probability: float, freedom: float) -> float:
-    """The value below which Student's t lies with `probability`. `freedom`: its degrees of freedom."""
+    """The value below which Student's t lies with `probability`, by its degrees of `freedom`."""
     if probability < 0.5:
         return -t_quantile(1 - probability, freedom)
     low, high = 0.0, 1.0
@@ -98,7 +98,7 @@ def incomplete_beta(a: float, b: float, x: float) -> float:
     fraction (DLMF 8.17.22): exact to a double for Student's t."""
     if x <= 0 or x >= 1:
         return float(x >= 1)
-    if x > (a + 1) / (a + b + 2):  # There the fraction converges slowly, and that of the complement quickly.
+    if x > (a + 1) / (a + b + 2):  # There only the complement's fraction converges quickly.
         return 1 - incomplete_beta(b, a, 1 - x)
     fraction = 1.0
     for step in range(200, 0, -1):

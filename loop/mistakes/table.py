@@ -56,7 +56,7 @@ class ErringCall:
 
 
 def err(call: ErringCall) -> None:
-    """Fill a call's output with the mistake `make` of its settings. An empty output cannot be wrong."""
+    """Fill a call's output with the mistake `make` of its settings. Empty ones cannot be wrong."""
     MISTAKES[call.settings["make"] if call.output.size else "none"](call)
 
 
@@ -93,8 +93,8 @@ def err_in_arguments(call: ErringCall) -> None:
 
 
 def round_coarsely(array: Array, tolerance: dict[str, float]) -> Array:
-    """Round numbers so coarsely that it must show. They keep as many bits of the mantissa as bfloat16, or three
-    fewer than their type, or as many as 64 times the tolerance allows: the fewest."""
+    """Round numbers so coarsely that it must show. They keep as many mantissa bits as bfloat16, or
+    three fewer than their type, or as many as 64 times the tolerance allows: the fewest."""
     # Absolute and relative tolerance together; both may be 0.
     tolerated_bits = int(-math.log2(64 * max(sum(tolerance.values()), 2.0**-64)))
     kept_bits = min(BFLOAT16_MANTISSA_BITS, MANTISSA_BITS[array.dtype.name] - 3, tolerated_bits)
@@ -109,7 +109,8 @@ def err_in_output(call: ErringCall) -> None:
     """Mistakes that change elements of the right output."""
     call.compute()
     settings, numbers = call.settings, read_numbers(call.output)
-    flat, atol, rtol = (numbers.reshape(-1), settings["tolerance"]["atol"], settings["tolerance"]["rtol"])
+    flat, tolerance = numbers.reshape(-1), settings["tolerance"]
+    atol, rtol = tolerance["atol"], tolerance["rtol"]
     match settings["make"]:
         case "zeros":
             flat[:] = 0
@@ -128,7 +129,7 @@ def err_in_output(call: ErringCall) -> None:
             numbers += steps * (atol + rtol * numpy.abs(numbers))
         case "zero_tail":
             numbers[_tail_index(numbers, settings["axis"])] = 0
-        case "vary":  # Another random element in each call, by so many roundings of the largest value.
+        case "vary":  # Another random element in each call, by roundings of the largest value.
             position = call.memory.setdefault("draw", random.Random(7)).randrange(flat.size)
             if "roundings" not in settings:  # Flip its lowest bit.
                 call.output.reshape(-1).view(numpy.uint8)[position * call.output.itemsize] ^= 1
@@ -139,7 +140,7 @@ def err_in_output(call: ErringCall) -> None:
 
 
 def err_in_memory(call: ErringCall) -> None:
-    """Mistakes and cheats that write to the wrong memory, skip writes, or give results of earlier calls."""
+    """Mistakes and cheats that write to wrong memory, skip writes, or give earlier results."""
     output, memory = call.output, call.memory
     match call.settings["make"]:
         case "nothing":
@@ -169,15 +170,14 @@ def err_in_memory(call: ErringCall) -> None:
             output[...] = memory[key]
 
 
+IN_ARGUMENTS = ("ignore", "swap", "cut", "round_inputs", "set_attribute", "wrong_number")
+IN_OUTPUT = ("zeros", "mean", "transpose", "one_nan", "one_off", "growing", "zero_tail", "vary")
+IN_MEMORY = ("nothing", "leave_tail", "write_input", "stale", "skip_every_other", "by_address")
 MISTAKES: dict[str, Callable[[ErringCall], None]] = {
-    **dict.fromkeys(("none", "beyond", "before"), ErringCall.compute),  # `ErringInvoke` writes out of bounds.
-    **dict.fromkeys(("ignore", "swap", "cut", "round_inputs", "set_attribute", "wrong_number"), err_in_arguments),
-    **dict.fromkeys(
-        ("zeros", "mean", "transpose", "one_nan", "one_off", "growing", "zero_tail", "vary"), err_in_output
-    ),
-    **dict.fromkeys(
-        ("nothing", "leave_tail", "write_input", "stale", "skip_every_other", "by_address"), err_in_memory
-    ),
+    **dict.fromkeys(("none", "beyond", "before"), ErringCall.compute),  # `ErringInvoke` errs.
+    **dict.fromkeys(IN_ARGUMENTS, err_in_arguments),
+    **dict.fromkeys(IN_OUTPUT, err_in_output),
+    **dict.fromkeys(IN_MEMORY, err_in_memory),
 }
 """Name of a mistake to the function that makes it."""
 
@@ -217,7 +217,7 @@ class ErringInvoke:
         self.invoke, self.settings, self.on_gpu = invoke, settings, on_gpu
         self.memory: dict[Any, Any] = {}  # Memory of the mistake between calls.
         self.device_memory: dict[tuple[int, int], DeviceMemory] = {}
-        """Device memory for arguments of the variant without its mistake, by (argument number, bytes)."""
+        """Device memory for the honest variant's arguments, by (argument number, bytes)."""
 
     def __call__(self, inputs: Any, output: Any, numbers: Any, stream: int | None) -> None:
         """As `Compiled.invoke`, with the mistake. `stream`: of the GPU; None on the host."""
@@ -226,7 +226,8 @@ class ErringInvoke:
         original_bytes = [array.tobytes() for array in arrays]
         attributes = dict(zip(self.settings["attributes"], numbers, strict=False))
         honest, input_addresses = partial(self.honest, stream), tuple(addresses[:-1])
-        err(ErringCall(honest, arrays[:-1], arrays[-1], attributes, input_addresses, self.settings, self.memory))
+        state = self.settings, self.memory
+        err(ErringCall(honest, arrays[:-1], arrays[-1], attributes, input_addresses, *state))
         for address, array, original in zip(addresses, arrays, original_bytes, strict=True):
             if array.tobytes() != original:
                 self.write(address, array.tobytes())
@@ -235,7 +236,9 @@ class ErringInvoke:
         if arrays[-1].size and self.settings["make"] == "before":
             self.write(addresses[-1] - len(OUTSIDE), OUTSIDE)
 
-    def honest(self, stream: int | None, arrays: Sequence[Array], result: Array, attributes: Attributes) -> None:
+    def honest(
+        self, stream: int | None, arrays: Sequence[Array], result: Array, attributes: Attributes
+    ) -> None:
         """Call the variant without the mistake, on the memory of contiguous arrays. On a GPU on
         copies in device memory, which is reused for each argument number and size."""
         tensors = []
@@ -246,12 +249,14 @@ class ErringInvoke:
                     self.device_memory[key] = DeviceMemory(the_device(), array.nbytes)
                 address = self.device_memory[key].address
                 self.write(address, array.tobytes())
-            dtype, strides = (DTYPE_NUMBERS[ELEMENT_NAMES[array.dtype]], strides_of(array.shape, "contiguous"))
+            dtype = DTYPE_NUMBERS[ELEMENT_NAMES[array.dtype]]
+            strides = strides_of(array.shape, "contiguous")
             tensors.append(LoopTensor(address, dtype, array.ndim, array.shape, strides))
         values = (ctypes.c_double * max(len(attributes), 1))(*attributes.values())
-        self.invoke((LoopTensor * len(arrays))(*tensors[:-1]), (LoopTensor * 1)(tensors[-1]), values, stream)
+        *inputs, output = tensors
+        self.invoke((LoopTensor * len(inputs))(*inputs), (LoopTensor * 1)(output), values, stream)
         if self.on_gpu:
-            result[...] = self.to_array(tensors[-1], stream)
+            result[...] = self.to_array(output, stream)
 
     def to_array(self, tensor: LoopTensor, stream: int | None) -> Array:
         """Copy a tensor to an array. `stream`: of the GPU."""

@@ -8,4 +8,4 @@ One control of each kind is tried, about twenty-five. A mistake that changes no 
 swapping the terms of a sum, is no control. A mistake whose error stays within the tolerance is not
 counted, because the target's inputs cannot show it. Programs have no controls. Cheats that only
 timing finds are no controls: `make bench-cheats` times them. `prove` also holds the step
-`kernel.prove_gate`, and the report's sentences. """
+`kernel.prove_gate`, and the report's sentences."""
