@@ -48,8 +48,7 @@ EVALUATION_ERRORS: dict[type, tuple[str, str]] = {
 }
 """Python's error in an evaluation to (expected, got) for the message."""
 CONSTANTS: dict[str, bool | None] = {"true": True, "false": False, "none": None}
-RESERVED_WORDS = frozenset((*CONSTANTS, *keyword.kwlist))
-"""Reserved words: no value in an expression can have such a name."""
+RESERVED_WORDS = frozenset((*CONSTANTS, *keyword.kwlist))  # No value can have such a name.
 Values = Mapping[str, object]
 T = TypeVar("T")
 

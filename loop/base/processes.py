@@ -39,8 +39,7 @@ def store_signal_number(number: int) -> None:
 
 
 def _store_signal(number: int, frame: FrameType | None) -> None:
-    """Signal handler: store the first signal. A further one, more than `SAME_SIGNAL_S` later, kills
-    this process and its children."""
+    """Signal handler: store the first signal. One `SAME_SIGNAL_S` later kills all of us."""
     if not _signal_state.number:
         _signal_state.number, _signal_state.arrived_at = number, time.monotonic()
     elif time.monotonic() - _signal_state.arrived_at > SAME_SIGNAL_S:
@@ -90,8 +89,7 @@ INHERITED_VARIABLES = [
     "CUDA_MPS_PIPE_DIRECTORY", "NVIDIA_VISIBLE_DEVICES", "TRITON_CACHE_DIR", "TORCH_HOME",
     "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME", "LOOP_EMULATOR_SEED",
 ]  # fmt: skip
-"""Environment variables that a child inherits, besides LC_*. Others may contain secrets. The last
-one is the emulator's schedule to replay."""
+"""Environment variables that a child inherits, besides LC_*. Others may contain secrets."""
 STARTED_PIDS: set[int] = set()  # Children that were started here. All others are adopted orphans.
 
 
@@ -256,8 +254,8 @@ class Child:
         return time.monotonic() - self.start_time
 
     def kill(self) -> None:
-        """Kill the child and its descendants, wait, and read what its pipes still hold. Raises
-        WorkFailed if it cannot be killed."""
+        """Kill the child and its descendants, and read the rest. WorkFailed: it cannot be
+        killed."""
         kill_trees([self.process.pid])
         try:
             self.process.wait(timeout=KILL_WAIT_S)
@@ -336,8 +334,7 @@ def run_to_end(task: Generator[Tick, None, Any]) -> Any:
 
 
 def run_side_by_side(tasks: Iterable[Waiting[Result]], max_running: int) -> Waiting[list[Result]]:
-    """Run generators of ticks in turns, `max_running` at a time; return their results in order. If
-    one raises, the others are closed."""
+    """Run generators in turns, `max_running` at a time; results in order. An error closes all."""
     not_started = enumerate(tasks)
     running = dict(itertools.islice(not_started, max_running))  # Number of a task to the task.
     results: dict[int, Result] = {}

@@ -7,10 +7,8 @@ from dataclasses import dataclass
 from statistics import fmean, median, stdev
 
 CONFIDENCE = 0.99  # Confidence of every interval in a report.
-CLIP_DEVIATIONS = 3.0
-"""Standard deviations from the median at which values are clipped: 3 in 1,000 of normal values."""
-NEVER_OUTLIER = 0.002
-"""A log ratio this close to the median (0.2 %) is no outlier: a coarse clock makes many equal."""
+CLIP_DEVIATIONS = 3.0  # From the median, where values are clipped: 3 in 1,000 of normal ones.
+NEVER_OUTLIER = 0.002  # So near the median no log ratio is one: a coarse clock makes many equal.
 MIN_VALUES = 5  # Minimum number of values for outlier detection.
 MIN_SHARE_WITHIN = 0.7  # Least share of values in the clip; else no value is an outlier.
 
@@ -25,8 +23,7 @@ def sum_if_all_known(summands: Sequence[float | None]) -> float | None:
 class Clipped:
     """Values with outliers clipped, so that no single outlier moves their mean far."""
 
-    values: tuple[float, ...]
-    """In input order, each at most `CLIP_DEVIATIONS` deviations from the median."""
+    values: tuple[float, ...]  # In input order, within `CLIP_DEVIATIONS` of the median.
     clipped_count: int
 
     @property

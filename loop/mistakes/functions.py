@@ -1,7 +1,6 @@
 """Injects mistakes into Python functions and classes with any structure of arguments.
 
-A mistake sees the floating-point inputs, in order, and the first floating-point output; all else
-passes through."""
+A mistake sees the floating-point inputs, in order, and the first such output; the rest passes."""
 
 import copy
 import functools
@@ -35,8 +34,7 @@ class Erring:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.memory: dict[Any, Any] = {}  # What the mistake keeps between calls: an old result.
-        self.last_result: SplitStructure | None = None
-        """Last honest result, split into tensors and structure."""
+        self.last_result: SplitStructure | None = None  # Honest one, in tensors and structure.
         self.result_forms: dict[Any, tuple[torch.Size, torch.dtype]] = {}
         """(shape, type) of each floating-point input, to those of the first such output."""
 

@@ -1,5 +1,4 @@
-"""Mistakes by name, each written once for host, device and Python functions. They see tensors as
-numpy arrays; uint16 holds the bits of bfloat16."""
+"""Mistakes by name, for host, device and Python functions, on arrays (uint16: bfloat16)."""
 
 import ctypes
 import math
@@ -16,10 +15,8 @@ from loop.calls.cuda.driver import DeviceMemory
 from loop.calls.cuda.stage import the_device
 
 Array: TypeAlias = numpy.ndarray[Any, numpy.dtype[Any]]
-Settings = dict[str, Any]
-"""What is told to a mistake: `make` is its name; `Control.mistake_settings` adds the other keys."""
-Attributes = dict[str, Any]
-"""Name to value: as in the manifest for a Python variant, as a double for a compiled one."""
+Settings = dict[str, Any]  # Its `make` is the mistake's name; see `Control.mistake_settings`.
+Attributes = dict[str, Any]  # As in the manifest for Python variants, doubles for compiled ones.
 Honest = Callable[[Sequence[Any], Any, Attributes], None]
 """The variant without the mistake: (inputs, output, attributes); writes to output."""
 ELEMENT_TYPES: dict[int, tuple[str, type[numpy.generic]]] = {
@@ -209,8 +206,7 @@ def store_numbers(array: Array, numbers: Array) -> None:
 
 
 class ErringInvoke:
-    """`Compiled.invoke` with a mistake. Copies contiguous tensors to arrays, and back what the
-    mistake changed. Fails while a GPU captures a graph."""
+    """`Compiled.invoke` with a mistake, on arrays that it copies back. Not for graph capture."""
 
     def __init__(self, invoke: Callable[..., None], settings: Settings, *, on_gpu: bool) -> None:
         """`settings`: `attributes` are names in the order of the C arguments."""

@@ -1,5 +1,4 @@
-"""The action `kernel.prove_gate`: mutation-test the gate. Each control of a variant goes through
-the checks of a real candidate. Also what the report says of controls."""
+"""The action `kernel.prove_gate`, a mutation test of the gate, and what reports say of it."""
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence

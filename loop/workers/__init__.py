@@ -1,8 +1,7 @@
 """The programs `judge` and `worker`, and the code in the session's process that talks to them.
 
 The judge imports torch. It makes the inputs, computes the reference in float64, and never loads a
-candidate. A worker process loads one variant. It needs no torch for a compiled one, so it starts in
-tens of milliseconds.
+candidate. A worker process loads one variant; it starts in milliseconds if that is compiled.
 
 Begin with `bench`: it starts workers, keeps the judge, and turns workloads into calls. `messages`
 lists the requests and replies of workers, `judge_messages` the judge's. A reply that cannot be

@@ -56,8 +56,7 @@ class Side:
     takes: str | None = None  # The manifest's condition on the calls it supports; None: all.
     slowdown_share: float = 0.0  # Share of its time by which a positive control slows each call.
     environment: Mapping[str, str] = field(default_factory=dict)
-    emulated: bool = False
-    """Whether it runs under the emulator: 100 times slower, on every core, and never timed."""
+    emulated: bool = False  # Run by the emulator: 100 times slower, on every core, never timed.
     threads: int | None = None  # CPU threads; None: the bench's, or every core if emulated.
 
     @property
@@ -90,8 +89,7 @@ class Bench(contextlib.AbstractContextManager["Bench"]):
     """Workload name to the seconds that the judge needed for its inputs and reference."""
     slowest_first_call_s: float = field(init=False, default=0.0)
     """Seconds of the slowest first request so far: other processes may need as long."""
-    first_calls_s: float = field(init=False, default=0.0)
-    """Seconds of the first requests of all processes so far."""
+    first_calls_s: float = field(init=False, default=0.0)  # Of the first requests of all processes.
     _judge: JudgeProcess = field(default_factory=JudgeProcess)
     _nursery: Nursery | None = None
     """Another bench's process that forks torch workers; None: this bench has one of its own."""

@@ -1,10 +1,9 @@
 """The judge: makes inputs, computes right answers, compares outputs. It never loads a candidate.
 
 Below are properties: relations between outputs, which need no reference. A property is a generator
-function. It takes a workload's inputs as float64 tensors (already rounded to the element type) and
-its attributes by keyword. It yields calls, `(inputs, attributes)`, and receives the variant's
-output of each in float64. It returns `(got, expected)`, which must agree, or None if not
-applicable."""
+function. It takes a workload's inputs as float64 tensors (rounded to the element type) and its
+attributes by keyword. It yields calls, `(inputs, attributes)`, and receives the variant's outputs
+in float64. It returns `(got, expected)`, which must agree; None: it does not apply."""
 
 import contextlib
 import itertools
@@ -33,8 +32,7 @@ from loop.workers.truth import MAX_SLACK, Truth, largest_finite_magnitude, would
 from loop.workers.workload_call import attribute_numbers, find_updated_input
 
 NOISE_DRAWS, NOISE_STEP, NOISE_SLACK = 8, 2.0**-51, 4.0
-"""Number of random changes of inputs, their relative size (two float64 roundings), and how many
-times their effect on an output is allowed as an error."""
+"""Number of changes of inputs, their size (two roundings), and the slack on their effect."""
 REFERENCE_BYTES_PER_ELEMENT = 64
 """Memory to reserve when the reference runs, in bytes per input element: seven float64 tensors."""
 MAX_NOISE_SHARE = 1e-9  # Smaller errors, as a share of the largest value, may be float64's own.

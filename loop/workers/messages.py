@@ -93,14 +93,10 @@ class Computed(Plain):
     changed_inputs: tuple[str, ...]
     stray_writes: tuple[str, ...]  # Out-of-bounds writes, a sentence each.
     replaced_functions: tuple[str, ...]
-    digests: tuple[str, ...] = ()
-    """Of the distinct outputs. Calls with inaccessible guard zones do not count."""
-    stray_reads: str = ""
-    """Tensors that are read out of bounds, if the output depends on that read; empty for none."""
-    depends_on_prefill: bool = False
-    """Whether the output depends on its memory's contents before the call."""
-    float_unit_change: str = ""
-    """How the calls left the floating-point unit, in words; empty if as usual."""
+    digests: tuple[str, ...] = ()  # Of the distinct outputs, less those of enclosed calls.
+    stray_reads: str = ""  # Tensors read out of bounds, if the output depends on it; or empty.
+    depends_on_prefill: bool = False  # Whether the output depends on its memory's old contents.
+    float_unit_change: str = ""  # How the calls left the floating-point unit; empty if as usual.
     call_ranges: tuple[CallRange, ...] = ()
     """One for each distinct output; that of range N is in the file `<path of call.output>.N`."""
 

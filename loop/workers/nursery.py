@@ -1,8 +1,7 @@
 """A process that imports torch once and forks judge and torch workers, which saves them seconds.
 
-Program: `python -m loop.workers.nursery CONTROL_FD`. It loads no user code. A forked process is a
-child of the session with its own session id before it loads anything. After the nursery dies,
-workers start one by one."""
+Program: `python -m loop.workers.nursery CONTROL_FD`. It loads no user code. A forked process first
+becomes a child of the session. If the nursery dies, workers start alone."""
 
 import contextlib
 import gc
@@ -91,8 +90,8 @@ class Nursery:
     def fork(
         self, module: str, argv: Sequence[str], env: Mapping[str, str], stdin: int, *handles: int
     ) -> ForkedProcess:
-        """Fork a program, with new pipes for its output and errors. `{N}` in `argv`
-        is the number of `handles[N]` in the new process. ConnectionError: the nursery has died."""
+        """Fork a program, with new pipes for its output and errors. `{N}` in `argv` is the number
+        of `handles[N]` in the new process. Raises ConnectionError if the nursery has died."""
         self.warm_up()
         order = {"owner": os.getpid(), "module": module, "arguments": argv, "cwd": os.getcwd()}
         message, pid = json.dumps({**order, "environment": child_environment(env)}), 0

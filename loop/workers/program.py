@@ -87,8 +87,7 @@ make_adapter = cache(TypeAdapter)  # To make one takes a millisecond.
 
 
 def read_reply(line: bytes, reply_type: Any) -> Any:
-    """Decode a reply of type `reply_type`, or a RefusalReply. Raises ValueError for anything else:
-    a candidate may have written it."""
+    """Decode a reply of type `reply_type`, or a RefusalReply. Raises ValueError for others."""
     adapter = make_adapter(Union[reply_type, RefusalReply])  # noqa: UP007 - it may be a string
     return adapter.validate_json(line, strict=True)
 
@@ -401,8 +400,7 @@ class Orders:
 class Floors:
     """Times of empty calls in a worker without a variant: no real call can be faster."""
 
-    order_s: float
-    """Seconds of an order without calls, subtracted from the judge's time of each sample."""
+    order_s: float  # Of an order without calls; subtracted from the judge's time of a sample.
     call_s_by_way: Mapping[CallWay, float]  # Way to seconds of one empty call.
 
 
@@ -455,10 +453,8 @@ class JudgeProcess:
     target: SetTarget | None = None  # The current target.
     answers: dict[str, tuple[PrepareAnswer, Call]] = field(default_factory=dict)
     """Call key to the request for an answer that the judge holds, and the call with all tensors."""
-    device: Device = "cuda"
-    """On `cpu` the process gets a memory limit, on `cuda` none: the driver maps much."""
-    nursery: Nursery | None = None
-    """Process that forks the judge with torch imported; None: start it directly."""
+    device: Device = "cuda"  # On `cpu` the process has a memory limit; GPU drivers map much.
+    nursery: Nursery | None = None  # Forks the judge with torch imported; None: start it directly.
     _program: Program | None = None
     _earlier_kills: int = 0  # Processes that the system had already killed for lack of memory.
 

@@ -57,8 +57,7 @@ class StatedTask:
         self.make_arguments, self.checker = functions.get("arguments"), functions.get("checker")
 
     def instantiate(self, function: Any, *, exact: bool = False) -> Any:
-        """Return the function; of a class, a new module from the same seed, on the device. `exact`:
-        its weights are float64."""
+        """The function, or a new module of the class, on the device. `exact`: in float64."""
         if not self.terms["is_class"]:
             return function
         module = callee.make_instance(function, self.make_arguments, SEED)

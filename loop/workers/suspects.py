@@ -31,10 +31,8 @@ MAX_COMPARED_OUTPUTS = 8  # Maximum number of outputs of one call that a suspect
 MIN_FACTOR_DEVIATION = 0.01  # From 1, of a factor: sums in low precision shrink by less.
 
 
-RunReference = Callable[[Sequence[Tensor], Call], Tensor]
-"""Runs the reference on inputs with the attributes of a call."""
-Suspect = tuple[str, Callable[[], Tensor]]
-"""A known fault: the words after "as if", and a function that computes its output."""
+RunReference = Callable[[Sequence[Tensor], Call], Tensor]  # On inputs, with the call's attributes.
+Suspect = tuple[str, Callable[[], Tensor]]  # A known fault: words after "as if", and its output.
 
 
 class WrongOutput:
@@ -253,8 +251,7 @@ LEAST_HALVED, MOST_INPUTS = 8, 8
 HUGE_NUMBER = 1 << 46
 """An attribute's alternative that no limit or window of a real call reaches. Where it is a size, no
 address space holds it: the call fails at once, and does not fill the memory."""
-CHANGED_CALL_LIMIT_S = 2.0
-"""Seconds for a call with a changed attribute: as a count, `HUGE_NUMBER` would take for ever."""
+CHANGED_CALL_LIMIT_S = 2.0  # With a changed attribute: counting to `HUGE_NUMBER` has no end.
 
 
 class DrawnInputs:

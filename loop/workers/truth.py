@@ -31,8 +31,7 @@ MAX_SLACK, MAX_FLOOR = 2.0, 1e-5
 MEAN_SLACK, MEAN_FLOOR = 1.5, 1e-6
 """Limits on a variant's largest and mean error: the plain implementation's, scaled, plus this."""
 MIN_ROUNDINGS = 2.0
-"""The limit is at least this many roundings of the largest value: with few elements, the plain
-implementation may be almost exact by chance."""
+"""Least limit, in roundings of the largest value: with few elements `plain` may be exact."""
 MEAN_UNCERTAINTY = 3.2
 """Relative uncertainty of a mean error over n elements, times sqrt(n): three standard deviations of
 a ratio of two means of magnitudes of normals, 3 sqrt(2) sqrt(pi/2 - 1)."""

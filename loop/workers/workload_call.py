@@ -21,9 +21,8 @@ UNCHECKED_SEED_OFFSET = 8_000  # Added to a seed for inputs that no check uses.
 def make_answer_request(
     target: Target, workload: Workload, call: Call, secret: str, device: Device, with_windows: bool
 ) -> PrepareAnswer:
-    """Make the judge's request for a workload's inputs and right answer. `secret`: random text that
-    decides which values get a known answer, so that no variant can predict them. `with_windows`:
-    prepare several windows or draws for timing."""
+    """Make the judge's request for a workload. `secret` decides which values get a known answer, so
+    that no variant can predict them. `with_windows`: prepare several windows or draws."""
     generator = random.Random(f"{secret} {workload.seed}")
     if target.generator is not None:
         draws = GENERATOR_DRAWS if with_windows else 1

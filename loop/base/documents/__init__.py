@@ -284,8 +284,7 @@ MISSING_VALUE_ERRORS = ("missing", "union_tag_not_found")
 
 
 def parse(model: type[T], document: Document, place: Place = ()) -> T:
-    """The part of a document at `place` as `model`; a missing part counts as an empty mapping.
-    Raises DefinitionError with all mistakes."""
+    """A document's part at `place` as `model`; a missing one is empty. Raises DefinitionError."""
     from pydantic import ValidationError
 
     data = document.data
@@ -458,8 +457,7 @@ def file_error(
 
 
 def to_json(value: Any, indent: int | None = 1) -> str:
-    """JSON with a final line end; `indent` None: in one line. NaN becomes null. Control characters
-    are escaped, because a terminal may print the text."""
+    """JSON with a final line end; `indent` None: in a line. NaN is null; escapes controls."""
     text = json.dumps(to_plain(value), indent=indent, ensure_ascii=False)
     return _CONTROL_CHARACTERS.sub(lambda match: f"\\u{ord(match[0]):04x}", text) + "\n"
 
