@@ -167,6 +167,7 @@ ESCAPE_SEQUENCES = r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?
 CONTROL_CHARACTERS = "[\x00-\x08\v\f\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]"
 """Control characters and direction marks (Unicode TR 9), except line ends and tabs."""
 _UNPRINTABLE = re.compile(rf"{ESCAPE_SEQUENCES}|{CONTROL_CHARACTERS}|\r(?!\n)|[\ud800-\udfff]")
+PRINTED_REMARKS: set[str] = set()  # Texts that `remark_once` has printed in this process.
 
 
 def remove_escapes(text: str) -> str:
@@ -180,9 +181,6 @@ def remove_escapes(text: str) -> str:
         return "\ufffd" if "\ud800" <= match[0] <= "\udfff" else " "
 
     return _UNPRINTABLE.sub(replacement, text)
-
-
-PRINTED_REMARKS: set[str] = set()  # Texts that `remark_once` has printed in this process.
 
 
 def remark_once(text: str) -> None:

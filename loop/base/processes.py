@@ -27,6 +27,21 @@ from loop.base.own_process import adopt_orphans, die_with_parent
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 SAME_SIGNAL_S = 1.0  # So soon, a second signal counts as the first: terminal and parent send it.
+TICK_S = 0.1  # Longest time between two ticks of a wait.
+HEARTBEAT_S = 30.0  # After so long without output, `loop` repeats what it is doing.
+END_CHILDREN_S = 5.0  # Time in which the children of a command that ends are killed.
+KILL_WAIT_S = 20  # Seconds to wait for a killed process: its driver first stops its GPU kernels.
+READ_REST_S = 0.2  # Time to read what a killed process has left in its pipes.
+OUTPUT_CAP = 1 << 20  # Bytes kept of one stream: the first quarter and the last three quarters.
+INHERITED_VARIABLES = [
+    "PATH", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "TZ", "TMPDIR", "SHELL", "TERM",
+    "LD_LIBRARY_PATH", "LIBRARY_PATH", "CPATH", "CPLUS_INCLUDE_PATH", "PYTHONPATH", "VIRTUAL_ENV",
+    "PYTHONNOUSERSITE", "CUDA_HOME", "CUDA_PATH", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER",
+    "CUDA_MPS_PIPE_DIRECTORY", "NVIDIA_VISIBLE_DEVICES", "TRITON_CACHE_DIR", "TORCH_HOME",
+    "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME", "LOOP_EMULATOR_SEED",
+]  # fmt: skip
+"""Environment variables that a child inherits, besides LC_*. Others may contain secrets."""
+STARTED_PIDS: set[int] = set()  # Children that were started here. All others are adopted orphans.
 
 _signal_state = SimpleNamespace(is_active=False, number=0, arrived_at=0.0, is_reported=False)
 """`number`: the first signal; 0: none. `is_active`: inside `signals_as_flags`. `is_reported`:
@@ -74,23 +89,6 @@ def raise_if_signalled() -> None:
         _signal_state.is_reported = True
         name = signal.Signals(_signal_state.number).name
         raise Stopped(f"interrupted by {name}", ExitCode.INTERRUPTED)
-
-
-TICK_S = 0.1  # Longest time between two ticks of a wait.
-HEARTBEAT_S = 30.0  # After so long without output, `loop` repeats what it is doing.
-END_CHILDREN_S = 5.0  # Time in which the children of a command that ends are killed.
-KILL_WAIT_S = 20  # Seconds to wait for a killed process: its driver first stops its GPU kernels.
-READ_REST_S = 0.2  # Time to read what a killed process has left in its pipes.
-OUTPUT_CAP = 1 << 20  # Bytes kept of one stream: the first quarter and the last three quarters.
-INHERITED_VARIABLES = [
-    "PATH", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "TZ", "TMPDIR", "SHELL", "TERM",
-    "LD_LIBRARY_PATH", "LIBRARY_PATH", "CPATH", "CPLUS_INCLUDE_PATH", "PYTHONPATH", "VIRTUAL_ENV",
-    "PYTHONNOUSERSITE", "CUDA_HOME", "CUDA_PATH", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER",
-    "CUDA_MPS_PIPE_DIRECTORY", "NVIDIA_VISIBLE_DEVICES", "TRITON_CACHE_DIR", "TORCH_HOME",
-    "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME", "LOOP_EMULATOR_SEED",
-]  # fmt: skip
-"""Environment variables that a child inherits, besides LC_*. Others may contain secrets."""
-STARTED_PIDS: set[int] = set()  # Children that were started here. All others are adopted orphans.
 
 
 @dataclass(frozen=True)

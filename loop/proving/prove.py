@@ -41,6 +41,7 @@ multiple of the stated tolerance that the function's own rounding error exceeds.
 LARGE_ENOUGH_OPERATIONS = 4096  # A workload of so many operations can show every mistake.
 WORKLOADS_PER_CONTROL, SEEDS_PER_WORKLOAD = 3, 2
 """Most workloads for a control, and seeds (sets of values) for each."""
+PROOF_SHARE = 0.5  # Share of the step's kill time after which no more controls are tried.
 
 
 class ControlResult(Model):
@@ -360,9 +361,6 @@ def _conclude(
                 distinguishable=failure is not None or control.make not in MAY_BE_TOLERATED,
             )
             proof.results.append(result)
-
-
-PROOF_SHARE = 0.5  # Share of the step's kill time after which no more controls are tried.
 
 
 class ProofTerms(ResultLifetime):

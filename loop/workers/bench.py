@@ -42,6 +42,10 @@ LAYOUTS_WITH_OWN_VALUES: tuple[Layout, ...] = ("contiguous", "broadcast")
 UNJUDGED_HINT = "name smaller `values` for it in target.yaml, or leave it out"
 R = TypeVar("R")
 VariantKind = Literal["c_abi", "python", "command"]
+CONTEXT_BYTES = 512 * 2**20  # GPU memory of a process without tensors: code, stacks and libraries.
+TENSOR_COPIES = {"c_abi": (3, 1), "python": (2, 2), "command": (0, 0)}
+"""Kind of variant to (copies of inputs, copies of outputs) in device memory. Rotated inputs need
+their originals, and a graph needs outputs of its own. A command manages its own memory."""
 
 
 @dataclass(frozen=True)
@@ -443,12 +447,6 @@ class KeptWorker:
         if self._worker is not None:
             self._worker.close()
         self._worker = None
-
-
-CONTEXT_BYTES = 512 * 2**20  # GPU memory of a process without tensors: code, stacks and libraries.
-TENSOR_COPIES = {"c_abi": (3, 1), "python": (2, 2), "command": (0, 0)}
-"""Kind of variant to (copies of inputs, copies of outputs) in device memory. Rotated inputs need
-their originals, and a graph needs outputs of its own. A command manages its own memory."""
 
 
 class Fitting(NamedTuple):

@@ -36,6 +36,11 @@ NOISE_DRAWS, NOISE_STEP, NOISE_SLACK = 8, 2.0**-51, 4.0
 REFERENCE_BYTES_PER_ELEMENT = 64
 """Memory to reserve when the reference runs, in bytes per input element: seven float64 tensors."""
 MAX_NOISE_SHARE = 1e-9  # Smaller errors, as a share of the largest value, may be float64's own.
+RequestedCall = tuple[list[Tensor], dict[str, Any]]  # Inputs and attributes of a call.
+Property = Generator[RequestedCall, Tensor, tuple[Tensor, Tensor] | None]
+"""A running property: yields calls, receives outputs, returns two tensors that must agree."""
+PLAIN_ERROR_FACTOR = 2.0  # A property may be violated by this many times the error of `plain`.
+MAX_ROUNDING_SHARE = 0.1  # Rounding errors stay below this share of the largest value.
 
 
 @dataclass
@@ -442,14 +447,6 @@ class Judge:
             return output
         canonical: Tensor = self.functions.call_function("form", function, [output.double()], call)
         return canonical
-
-
-RequestedCall = tuple[list[Tensor], dict[str, Any]]  # Inputs and attributes of a call.
-Property = Generator[RequestedCall, Tensor, tuple[Tensor, Tensor] | None]
-"""A running property: yields calls, receives outputs, returns two tensors that must agree."""
-
-PLAIN_ERROR_FACTOR = 2.0  # A property may be violated by this many times the error of `plain`.
-MAX_ROUNDING_SHARE = 0.1  # Rounding errors stay below this share of the largest value.
 
 
 class PropertyRunner:

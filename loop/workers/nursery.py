@@ -27,6 +27,8 @@ MAX_ORDER_BYTES, MAX_HANDLES = 1 << 16, 16
 """Limits of one order to fork: its JSON text, and the descriptors that come with it."""
 MAX_PAGES = 1 << 16  # Pages of the largest inaccessible mapping before a worker's own.
 ADOPTION_LIMIT_S = 10.0  # Seconds until the session must have adopted a forked process.
+THREAD_VARIABLES = ("LOOP_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+"""Environment variables that limit the thread count of each runtime."""
 
 
 class ForkedProcess:
@@ -58,10 +60,6 @@ class ForkedProcess:
                 raise subprocess.TimeoutExpired(str(self.pid), timeout)
             time.sleep(POLL_S)
         return code
-
-
-THREAD_VARIABLES = ("LOOP_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-"""Environment variables that limit the thread count of each runtime."""
 
 
 class Nursery:

@@ -55,6 +55,15 @@ HUNG = "no answer for {:g} s: killed"
 FORGED = "something else than its worker wrote to the worker's replies"
 MIN_MEMORY_BYTES = 1 << 30  # Minimum memory limit of a program in bytes.
 R = TypeVar("R")
+make_adapter = cache(TypeAdapter)  # To make one takes a millisecond.
+LIFE_CHECK_S = 20e-3  # After this wait, check that the worker lives, and let the screen update.
+NAP_S = 200e-6  # After that, sleep between polls: below 1 % of the waiting time.
+EMPTY_ORDERS, EMPTY_CALLS = 40, 200  # Timed orders without a real call, and empty calls in each.
+CallWay = Literal["", "c_abi", "python", "kernel"]
+"""How a call is made: not at all, through C, from Python, or as a kernel in a graph."""
+UNTIMED_ENVIRONMENT = {**PASSIVE_WAITING, "THP_MEM_ALLOC_ENABLE": "1"}
+"""Environment of processes that are never timed: with huge pages, PyTorch has about 1 % of the page
+faults. Workers keep the user's default, because they are timed."""
 
 
 def sanitizer_environment(compiler: str) -> dict[str, str]:
@@ -81,9 +90,6 @@ def parse_fault(errors: str) -> tuple[Cause, str]:
     if location is not None:
         message += f" at {location[1].rpartition('/')[2]}:{location[2]}"
     return cause, message
-
-
-make_adapter = cache(TypeAdapter)  # To make one takes a millisecond.
 
 
 def read_reply(line: bytes, reply_type: Any) -> Any:
@@ -318,13 +324,6 @@ def choose_cores(threads: int) -> str:
     return ",".join(str(core) for core in sorted(os.sched_getaffinity(0))[-threads:])
 
 
-LIFE_CHECK_S = 20e-3  # After this wait, check that the worker lives, and let the screen update.
-NAP_S = 200e-6  # After that, sleep between polls: below 1 % of the waiting time.
-EMPTY_ORDERS, EMPTY_CALLS = 40, 200  # Timed orders without a real call, and empty calls in each.
-CallWay = Literal["", "c_abi", "python", "kernel"]
-"""How a call is made: not at all, through C, from Python, or as a kernel in a graph."""
-
-
 class Orders:
     """Sends timed orders to one worker through shared memory, until the worker leaves this mode."""
 
@@ -417,11 +416,6 @@ def time_empty_orders(worker: Worker, way: CallWay) -> Waiting[list[tuple[float,
             timings.append((judge_s, words[WORKER_NS] / 1e9))
     yield from orders.leave()
     return timings
-
-
-UNTIMED_ENVIRONMENT = {**PASSIVE_WAITING, "THP_MEM_ALLOC_ENABLE": "1"}
-"""Environment of processes that are never timed: with huge pages, PyTorch has about 1 % of the page
-faults. Workers keep the user's default, because they are timed."""
 
 
 def run_untimed(

@@ -29,6 +29,14 @@ MIN_DISTINCT_ERRORS = 8  # Fewer distinct wrong elements resemble a suspect by c
 MAX_SAMPLED_ERRORS = 4096  # Wrong elements sampled to count distinct ones (at most twice as many).
 MAX_COMPARED_OUTPUTS = 8  # Maximum number of outputs of one call that a suspect has to explain.
 MIN_FACTOR_DEVIATION = 0.01  # From 1, of a factor: sums in low precision shrink by less.
+EXAMPLE_PREFIX = " (as with "  # Begins a fault's example. Without it, equal faults are one.
+SAMPLED_ELEMENTS = 1 << 16  # Elements of an input whose digest tells whether the seed changes it.
+LEAST_HALVED, MOST_INPUTS = 8, 8
+"""Least size of a dimension whose second half is tried, and most inputs of a call for that."""
+HUGE_NUMBER = 1 << 46
+"""An attribute's alternative that no limit or window of a real call reaches. Where it is a size, no
+address space holds it: the call fails at once, and does not fill the memory."""
+CHANGED_CALL_LIMIT_S = 2.0  # With a changed attribute: counting to `HUGE_NUMBER` has no end.
 
 
 RunReference = Callable[[Sequence[Tensor], Call], Tensor]  # On inputs, with the call's attributes.
@@ -242,16 +250,6 @@ def _changed_results(right: Tensor, *, is_integer: bool) -> Iterator[Suspect]:
         answers["each result were one too small"] = right - 1
     for fault, answer in answers.items():
         yield fault, partial(torch.clone, answer)
-
-
-EXAMPLE_PREFIX = " (as with "  # Begins a fault's example. Without it, equal faults are one.
-SAMPLED_ELEMENTS = 1 << 16  # Elements of an input whose digest tells whether the seed changes it.
-LEAST_HALVED, MOST_INPUTS = 8, 8
-"""Least size of a dimension whose second half is tried, and most inputs of a call for that."""
-HUGE_NUMBER = 1 << 46
-"""An attribute's alternative that no limit or window of a real call reaches. Where it is a size, no
-address space holds it: the call fails at once, and does not fill the memory."""
-CHANGED_CALL_LIMIT_S = 2.0  # With a changed attribute: counting to `HUGE_NUMBER` has no end.
 
 
 class DrawnInputs:

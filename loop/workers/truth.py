@@ -17,16 +17,6 @@ from loop.workers.judge_messages import Finding
 MIN_EXPONENT, MAX_EXPONENT = -500, 500  # Range of powers of two by which errors are counted.
 EXPECTED_FACTOR, EXPECTED_EXTRA = 8, 8
 """Errors of a size may be EXPECTED_FACTOR times as many as are explained, plus EXPECTED_EXTRA."""
-
-
-def count_by_magnitude(errors: Tensor) -> Tensor:
-    """Count how many errors (positive, finite) reach each power of two from 2^MIN_EXPONENT on."""
-    _, exponents = torch.frexp(errors)  # m 2^e with 0.5 <= m < 1: it reaches 2^(e - 1).
-    bins = (exponents.long() - 1).clamp(MIN_EXPONENT, MAX_EXPONENT - 1) - MIN_EXPONENT
-    counts = torch.bincount(bins, minlength=MAX_EXPONENT - MIN_EXPONENT).cpu()
-    return counts.flip(0).cumsum(0).flip(0)
-
-
 MAX_SLACK, MAX_FLOOR = 2.0, 1e-5
 MEAN_SLACK, MEAN_FLOOR = 1.5, 1e-6
 """Limits on a variant's largest and mean error: the plain implementation's, scaled, plus this."""
@@ -46,6 +36,24 @@ OVERFLOW = "in {dtype} {whose} gives NaN or infinity where the float64 reference
 MOST_DISTANCE = 1e9  # Of two right answers: replies hold no infinity.
 MAP_STRETCHES = 8  # Equal stretches of a dimension for which a report shows the largest error.
 SLICE_ELEMENTS = 1 << 20, 1 << 26  # Compared at a time: fits a CPU's cache, and a GPU's memory.
+HALF_PRECISION_ROUNDINGS = 2.0  # That a half-precision answer may cost: kernels round inputs.
+ROUNDINGS = 16.0  # The same for wider types: a polynomial exponential is off by a few ulp.
+ROUNDINGS_PER_SUM = 1.0
+"""Additional roundings per square root of the number of terms. Roundings of n partial sums are a
+random walk with standard deviation sqrt(n)/3 roundings of the sum; this allows three of them."""
+SMALLER_STEP, MIN_SHRINKAGE, MAX_SHRINKAGE, FLOAT64_NOISE = 16.0, 4.0, 16.0**3, 1e-12
+"""A step SMALLER_STEP times smaller must move an element at least MIN_SHRINKAGE (nearly linear) and
+at most MAX_SHRINKAGE (cubic) times less. Else the function jumps there (an index, a comparison): no
+rounding is forgiven. Movements below FLOAT64_NOISE times the largest element are float64's own."""
+ExactAnswer = Callable[[list[Tensor]], Tensor]  # Computes the exact answer to other inputs.
+
+
+def count_by_magnitude(errors: Tensor) -> Tensor:
+    """Count how many errors (positive, finite) reach each power of two from 2^MIN_EXPONENT on."""
+    _, exponents = torch.frexp(errors)  # m 2^e with 0.5 <= m < 1: it reaches 2^(e - 1).
+    bins = (exponents.long() - 1).clamp(MIN_EXPONENT, MAX_EXPONENT - 1) - MIN_EXPONENT
+    counts = torch.bincount(bins, minlength=MAX_EXPONENT - MIN_EXPONENT).cpu()
+    return counts.flip(0).cumsum(0).flip(0)
 
 
 @dataclass
@@ -376,18 +384,6 @@ def compare_output(truth: Truth, output: Tensor, *, limits_by_plain: bool) -> Fi
         mismatches.append(mismatch)
     update = {"first": mismatches[0], "worst": mismatches[1], "map": maps, "spans": spans}
     return finding.model_copy(update={**update, "passes_only_as_stated": passes_as_stated})
-
-
-HALF_PRECISION_ROUNDINGS = 2.0  # That a half-precision answer may cost: kernels round inputs.
-ROUNDINGS = 16.0  # The same for wider types: a polynomial exponential is off by a few ulp.
-ROUNDINGS_PER_SUM = 1.0
-"""Additional roundings per square root of the number of terms. Roundings of n partial sums are a
-random walk with standard deviation sqrt(n)/3 roundings of the sum; this allows three of them."""
-SMALLER_STEP, MIN_SHRINKAGE, MAX_SHRINKAGE, FLOAT64_NOISE = 16.0, 4.0, 16.0**3, 1e-12
-"""A step SMALLER_STEP times smaller must move an element at least MIN_SHRINKAGE (nearly linear) and
-at most MAX_SHRINKAGE (cubic) times less. Else the function jumps there (an index, a comparison): no
-rounding is forgiven. Movements below FLOAT64_NOISE times the largest element are float64's own."""
-ExactAnswer = Callable[[list[Tensor]], Tensor]  # Computes the exact answer to other inputs.
 
 
 def measure_input_rounding(

@@ -38,6 +38,10 @@ REPEAT_S, MAX_OUTPUTS = 4e-3, 3
 data race may show once in a hundred calls."""
 CONFIRMING_CALLS = 6  # Calls, half with either guard bytes, that must agree on a stray read.
 NAMING_LIMIT_S = 5.0  # Time limit in seconds for finding out which tensor is read out of bounds.
+DRY_RUN_VARIABLE, LAUNCHES_VARIABLE = "LOOP_EMULATOR_DRY", "LOOP_EMULATOR_LAUNCHES"
+"""Environment variables that switch the emulator's dry run on and name the file of its launches."""
+ADDRESS_STEP = 1 << 40  # Between the addresses of tensors in a dry run, which nothing dereferences.
+DRIVER_LIBRARY = "libcuda.so.1"
 
 Guards = tuple[Guard, ...]
 
@@ -198,12 +202,6 @@ class CallCheck:
                 if self._call_once(guards) != first.block:
                     read_names.append(tensor_memory.name)
         return " and ".join(read_names) or "its tensors"
-
-
-DRY_RUN_VARIABLE, LAUNCHES_VARIABLE = "LOOP_EMULATOR_DRY", "LOOP_EMULATOR_LAUNCHES"
-"""Environment variables that switch the emulator's dry run on and name the file of its launches."""
-ADDRESS_STEP = 1 << 40  # Between the addresses of tensors in a dry run, which nothing dereferences.
-DRIVER_LIBRARY = "libcuda.so.1"
 
 
 def list_launches(request: ListLaunches) -> DryLaunches:

@@ -27,6 +27,53 @@ MAX_QUOTED = 60  # Maximum characters of a value in a message.
 MAX_TEXT = 200  # Maximum characters of a path, or of `expected` or `got`, in a complaint.
 Place = tuple[str | int, ...]  # Keys and indices that lead to a value.
 Position = tuple[int, int]  # Line and column, from 1.
+MAX_BYTES = 1 << 20
+MAX_DEPTH = 40
+PARSER: Any = getattr(yaml, "CLoader", yaml.Loader)
+"""libyaml's parser where PyYAML was built with it: twenty times faster, the same events."""
+NUMBER_FORMS = (
+    (re.compile(r"[-+]?[0-9]+\Z"), int),
+    (re.compile(r"0o[0-7]+\Z|0x[0-9a-fA-F]+\Z"), lambda text: int(text, 0)),
+    (re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?\Z"), float),
+)
+SPECIAL_SCALARS = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL")),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+    **dict.fromkeys((".inf", ".Inf", ".INF", "+.inf", "+.Inf", "+.INF"), float("inf")),
+    **dict.fromkeys(("-.inf", "-.Inf", "-.INF"), float("-inf")),
+    **dict.fromkeys((".nan", ".NaN", ".NAN"), float("nan")),
+}
+"""Plain scalars of the YAML 1.2 core schema that are not numbers or text."""
+FORBIDDEN_CHARACTERS = re.compile(
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]"
+)
+"""Control characters, lone surrogates, byte-order marks, and line ends that few editors count."""
+LINE_END = re.compile(r"\r\n|\r|\n")
+T = TypeVar("T", bound="BaseModel")
+EXPECTATION = re.compile(r"(?s)(?:Input should be|(?:Value error, )?expected) (.*?)(?:, got (.*))?")
+"""Splits messages of pydantic and of our validators into `expected` and `got`."""
+CHOICE_ERRORS = ("literal_error", "enum", "union_tag_invalid")
+WHOLE_VALUE_ERRORS = (*CHOICE_ERRORS, "int_from_float", "too_short")
+"""Error types that concern a whole value, besides `*_type`."""
+MISSING_VALUE_ERRORS = ("missing", "union_tag_not_found")
+_CONTROL_CHARACTERS = re.compile(CONTROL_CHARACTERS)
+WRONG_PATH_ERRORS = (FileExistsError, FileNotFoundError, NotADirectoryError, IsADirectoryError)
+"""System errors that mean that the user named a wrong path."""
+ADVICE = {
+    errno.ENOSPC: "free space on {place}",
+    errno.EDQUOT: "your quota is used up: free space on {place}",
+    errno.EFBIG: "raise the limit of a file's size (`ulimit -f`)",
+    errno.EROFS: "make {place} writable again: its file system is read-only",
+    errno.EACCES: "give yourself permission to write in {place}",
+    errno.EPERM: "give yourself permission to write in {place}",
+    errno.EIO: "look after the disk of {place}: it answers with errors",
+    errno.ENOMEM: "free memory, or raise its limit (`ulimit -v`)",
+    errno.EAGAIN: "end other processes, or raise their limit (`ulimit -u`)",
+    errno.EMFILE: "raise the limit of open files (`ulimit -n`)",
+    errno.ENFILE: "end other processes: the system has too many open files",
+}
+"""Error number of a failed machine to what to do next. `place`: the folder."""
 
 
 def clip(text: str, length: int = MAX_QUOTED) -> str:
@@ -86,32 +133,6 @@ def did_you_mean(word: str, choices: Sequence[str]) -> str | None:
     others = [choice for choice in choices if choice != word]
     similar = difflib.get_close_matches(word, others, n=1)
     return f"did you mean {similar[0]!r}?" if similar else None
-
-
-MAX_BYTES = 1 << 20
-MAX_DEPTH = 40
-PARSER: Any = getattr(yaml, "CLoader", yaml.Loader)
-"""libyaml's parser where PyYAML was built with it: twenty times faster, the same events."""
-NUMBER_FORMS = (
-    (re.compile(r"[-+]?[0-9]+\Z"), int),
-    (re.compile(r"0o[0-7]+\Z|0x[0-9a-fA-F]+\Z"), lambda text: int(text, 0)),
-    (re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?\Z"), float),
-)
-SPECIAL_SCALARS = {
-    **dict.fromkeys(("", "~", "null", "Null", "NULL")),
-    **dict.fromkeys(("true", "True", "TRUE"), True),
-    **dict.fromkeys(("false", "False", "FALSE"), False),
-    **dict.fromkeys((".inf", ".Inf", ".INF", "+.inf", "+.Inf", "+.INF"), float("inf")),
-    **dict.fromkeys(("-.inf", "-.Inf", "-.INF"), float("-inf")),
-    **dict.fromkeys((".nan", ".NaN", ".NAN"), float("nan")),
-}
-"""Plain scalars of the YAML 1.2 core schema that are not numbers or text."""
-FORBIDDEN_CHARACTERS = re.compile(
-    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]"
-)
-"""Control characters, lone surrogates, byte-order marks, and line ends that few editors count."""
-
-LINE_END = re.compile(r"\r\n|\r|\n")
 
 
 def load_yaml(source: Path | str, name: str | None = None) -> Document:
@@ -274,15 +295,6 @@ def _position_of(event: Any) -> Position:
     return event.start_mark.line + 1, event.start_mark.column + 1
 
 
-T = TypeVar("T", bound="BaseModel")
-EXPECTATION = re.compile(r"(?s)(?:Input should be|(?:Value error, )?expected) (.*?)(?:, got (.*))?")
-"""Splits messages of pydantic and of our validators into `expected` and `got`."""
-CHOICE_ERRORS = ("literal_error", "enum", "union_tag_invalid")
-WHOLE_VALUE_ERRORS = (*CHOICE_ERRORS, "int_from_float", "too_short")
-"""Error types that concern a whole value, besides `*_type`."""
-MISSING_VALUE_ERRORS = ("missing", "union_tag_not_found")
-
-
 def parse(model: type[T], document: Document, place: Place = ()) -> T:
     """A document's part at `place` as `model`; a missing one is empty. Raises DefinitionError."""
     from pydantic import ValidationError
@@ -376,25 +388,6 @@ def _describe_mistakes(model: type[T], mistakes: list[Any]) -> tuple[str, str, A
         return "what fits", f"{quote(value)}: {text}", value, choices
     expected = " or ".join(dict.fromkeys(match[1] for match in matches))
     return expected, matches[0][2] or quote(value), value, choices
-
-
-_CONTROL_CHARACTERS = re.compile(CONTROL_CHARACTERS)
-WRONG_PATH_ERRORS = (FileExistsError, FileNotFoundError, NotADirectoryError, IsADirectoryError)
-"""System errors that mean that the user named a wrong path."""
-ADVICE = {
-    errno.ENOSPC: "free space on {place}",
-    errno.EDQUOT: "your quota is used up: free space on {place}",
-    errno.EFBIG: "raise the limit of a file's size (`ulimit -f`)",
-    errno.EROFS: "make {place} writable again: its file system is read-only",
-    errno.EACCES: "give yourself permission to write in {place}",
-    errno.EPERM: "give yourself permission to write in {place}",
-    errno.EIO: "look after the disk of {place}: it answers with errors",
-    errno.ENOMEM: "free memory, or raise its limit (`ulimit -v`)",
-    errno.EAGAIN: "end other processes, or raise their limit (`ulimit -u`)",
-    errno.EMFILE: "raise the limit of open files (`ulimit -n`)",
-    errno.ENFILE: "end other processes: the system has too many open files",
-}
-"""Error number of a failed machine to what to do next. `place`: the folder."""
 
 
 def write_atomic(path: Path, content: str | bytes, *, durable: bool = True) -> None:
