@@ -42,7 +42,6 @@ INHERITED_VARIABLES = [
 ]  # fmt: skip
 """Environment variables that a child inherits, besides LC_*. Others may contain secrets."""
 STARTED_PIDS: set[int] = set()  # Children that were started here. All others are adopted orphans.
-
 _signal_state = SimpleNamespace(is_active=False, number=0, arrived_at=0.0, is_reported=False)
 """`number`: the first signal; 0: none. `is_active`: inside `signals_as_flags`. `is_reported`:
 whether Stopped was raised for the signal."""
@@ -54,7 +53,7 @@ def store_signal_number(number: int) -> None:
 
 
 def _store_signal(number: int, frame: FrameType | None) -> None:
-    """Signal handler: store the first signal. One `SAME_SIGNAL_S` later kills all of us."""
+    """Store the first signal. One more, after `SAME_SIGNAL_S`, kills this process and children."""
     if not _signal_state.number:
         _signal_state.number, _signal_state.arrived_at = number, time.monotonic()
     elif time.monotonic() - _signal_state.arrived_at > SAME_SIGNAL_S:
@@ -211,9 +210,7 @@ class Child:
         self.process: Any = process
         STARTED_PIDS.add(self.process.pid)
         self._selector = selectors.DefaultSelector()
-        pipes = ((self.process.stdout, self.output), (self.process.stderr, self.errors))
-        for stream, buffer in pipes:
-            assert stream is not None
+        for stream, buffer in ((process.stdout, self.output), (process.stderr, self.errors)):
             os.set_blocking(stream.fileno(), False)
             self._selector.register(stream, selectors.EVENT_READ, buffer)
 
@@ -277,8 +274,7 @@ class Child:
             STARTED_PIDS.discard(self.process.pid)
             self._selector.close()
             for stream in (self.process.stdout, self.process.stderr):
-                if stream is not None:
-                    stream.close()
+                stream.close()
 
     def completed(self, *, timed_out: bool) -> Completed:
         """The result, after the child has ended. `timed_out`: whether its limit killed it."""

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import numpy
 
-from loop.calls.call import DTYPE_NUMBERS, LoopTensor, strides_of
+from loop.calls.call import LoopTensor, strides_of
 from loop.calls.cuda.driver import DeviceMemory
 from loop.calls.cuda.stage import the_device
 
@@ -19,17 +19,11 @@ Settings = dict[str, Any]  # Its `make` is the mistake's name; see `Control.mist
 Attributes = dict[str, Any]  # As in the manifest for Python variants, doubles for compiled ones.
 Honest = Callable[[Sequence[Any], Any, Attributes], None]
 """The variant without the mistake: (inputs, output, attributes); writes to output."""
-ELEMENT_TYPES: dict[int, tuple[str, type[numpy.generic]]] = {
-    1: ("float32", numpy.float32),
-    2: ("float16", numpy.float16),
-    3: ("bfloat16", numpy.uint16),
-    4: ("float64", numpy.float64),
-}
-"""Number in loop_kernel.h to (element type, numpy type of its array)."""
-ELEMENT_NAMES = {numpy.dtype(raw): name for name, raw in ELEMENT_TYPES.values()}
+ARRAY_TYPES = {1: "float32", 2: "float16", 3: "uint16", 4: "float64"}
+"""Number of an element type in loop_kernel.h to the numpy type of its array."""
+ELEMENT_NUMBERS = {name: number for number, name in ARRAY_TYPES.items()}
 MANTISSA_BITS = {"float32": 23, "float64": 52, "float16": 10, "uint16": 7}
 """Mantissa bits of each array's element type; uint16 stands for bfloat16."""
-BFLOAT16_MANTISSA_BITS = 7
 ERROR_FACTOR = 20.0  # A wrong element is off by this many times its tolerance.
 MOST_TAIL = 16  # A tail is the last eighth of a dimension, at most this many elements.
 OUTSIDE = b"ZZZ"  # What is written out of bounds.
@@ -94,7 +88,7 @@ def round_coarsely(array: Array, tolerance: dict[str, float]) -> Array:
     three fewer than their type, or as many as 64 times the tolerance allows: the fewest."""
     # Absolute and relative tolerance together; both may be 0.
     tolerated_bits = int(-math.log2(64 * max(sum(tolerance.values()), 2.0**-64)))
-    kept_bits = min(BFLOAT16_MANTISSA_BITS, MANTISSA_BITS[array.dtype.name] - 3, tolerated_bits)
+    kept_bits = min(MANTISSA_BITS["uint16"], MANTISSA_BITS[array.dtype.name] - 3, tolerated_bits)
     steps = 2.0 ** (1 + kept_bits)  # The leading bit counts too.
     fraction, exponent = numpy.frexp(read_numbers(array))
     rounded = numpy.empty_like(array)
@@ -245,7 +239,7 @@ class ErringInvoke:
                     self.device_memory[key] = DeviceMemory(the_device(), array.nbytes)
                 address = self.device_memory[key].address
                 self.write(address, array.tobytes())
-            dtype = DTYPE_NUMBERS[ELEMENT_NAMES[array.dtype]]
+            dtype = ELEMENT_NUMBERS[array.dtype.name]
             strides = strides_of(array.shape, "contiguous")
             tensors.append(LoopTensor(address, dtype, array.ndim, array.shape, strides))
         values = (ctypes.c_double * max(len(attributes), 1))(*attributes.values())
@@ -256,7 +250,7 @@ class ErringInvoke:
 
     def to_array(self, tensor: LoopTensor, stream: int | None) -> Array:
         """Copy a tensor to an array. `stream`: of the GPU."""
-        array = numpy.empty(tuple(tensor.sizes[: tensor.rank]), ELEMENT_TYPES[tensor.dtype][1])
+        array = numpy.empty(tuple(tensor.sizes[: tensor.rank]), ARRAY_TYPES[tensor.dtype])
         if self.on_gpu:
             the_device().driver.call("cuStreamSynchronize", stream)
         read = the_device().read if self.on_gpu else ctypes.string_at

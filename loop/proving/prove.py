@@ -120,36 +120,8 @@ EXACT = Control("honest, in float64", "exact", expected=(), theme="honest")
 
 def controls(signature: Signature, workload: Workload) -> Iterator[Control]:
     """All controls that a signature allows. Several share a kind (`make`), as one for each input.
-    The sizes of `workload` decide which mistakes can show (`Control.shows`)."""
-    cheat: dict[str, Any] = {"theme": "cheat"}
-    in_python: dict[str, Any] = {"theme": "cheat", "kinds": ("python",)}
-    unequal: Causes = ("two outputs", *WRONG_CAUSES)  # 16 roundings may exceed a tolerance.
-    yield from _value_controls(signature, workload)
-    yield Control("writes beyond the end", "beyond", ("outside",), kinds=("c_abi",))
-    yield Control("writes before the beginning", "before", ("outside",), kinds=("c_abi",))
-    yield Control("stale output", "stale", **cheat)
-    yield Control("skips every other call", "skip_every_other", ("NaN",), **cheat)
-    yield Control("cached by address", "by_address", **cheat)
-    yield Control("not deterministic", "vary", ("two outputs",), "cheat", kinds=("c_abi",))
-    yield Control("not deterministic", "vary", unequal, settings={"roundings": 16}, **in_python)
-    yield Control("gives a promise", "give_promise", ("wrong result",), **in_python)
-    yield Control("gives another type", "other_type", ("wrong result",), **in_python)
-    yield Control("keeps its result", "keep_result", **in_python)
-    unwritten = "leaves every other result unwritten"
-    yield Control(unwritten, "leave_unwritten", MISSING_CAUSES, **in_python)
-    output_shape = _shape(signature.output_dimensions, workload)
-    for number, (name, dimensions) in enumerate(signature.inputs.items()):
-        of_input: dict[str, Any] = {"settings": {"input": number}}
-        shape = _shape(dimensions, workload)
-        yield Control(f"writes to {name}", "write_input", ("changed input",), **cheat, **of_input)
-        if len(shape) == len(output_shape):
-            of_input["shows"] = shape == output_shape
-            yield Control(f"gives {name} back", "give_input", **in_python, **of_input)
-
-
-def _value_controls(signature: Signature, workload: Workload) -> Iterator[Control]:
-    """Controls with wrong results that the signature allows. The first change a number, or fix a
-    flag or choice at its default. Dimensions that the output lacks count as summed."""
+    The sizes of `workload` decide which mistakes can show (`Control.shows`). Flags and choices are
+    fixed at their default. Dimensions that the output lacks count as summed."""
     for name, attribute in signature.attributes.items():
         settings: dict[str, Any] = {"attribute": name}
         if attribute.kind == "number":
@@ -189,6 +161,29 @@ def _value_controls(signature: Signature, workload: Workload) -> Iterator[Contro
     yield Control("one element off", "one_off")
     yield Control("one element NaN", "one_nan", ("NaN",))
     yield Control("nothing written", "nothing", ("NaN",))
+    # From here on they write to wrong memory, or cheat.
+    cheat: dict[str, Any] = {"theme": "cheat"}
+    in_python: dict[str, Any] = {"theme": "cheat", "kinds": ("python",)}
+    unequal: Causes = ("two outputs", *WRONG_CAUSES)  # 16 roundings may exceed a tolerance.
+    yield Control("writes beyond the end", "beyond", ("outside",), kinds=("c_abi",))
+    yield Control("writes before the beginning", "before", ("outside",), kinds=("c_abi",))
+    yield Control("stale output", "stale", **cheat)
+    yield Control("skips every other call", "skip_every_other", ("NaN",), **cheat)
+    yield Control("cached by address", "by_address", **cheat)
+    yield Control("not deterministic", "vary", ("two outputs",), "cheat", kinds=("c_abi",))
+    yield Control("not deterministic", "vary", unequal, settings={"roundings": 16}, **in_python)
+    yield Control("gives a promise", "give_promise", ("wrong result",), **in_python)
+    yield Control("gives another type", "other_type", ("wrong result",), **in_python)
+    yield Control("keeps its result", "keep_result", **in_python)
+    unwritten = "leaves every other result unwritten"
+    yield Control(unwritten, "leave_unwritten", MISSING_CAUSES, **in_python)
+    output_shape = _shape(signature.output_dimensions, workload)
+    for number, (name, shape) in enumerate(shapes.items()):
+        of_input: dict[str, Any] = {"settings": {"input": number}}
+        yield Control(f"writes to {name}", "write_input", ("changed input",), **cheat, **of_input)
+        if len(shape) == len(output_shape):
+            of_input["shows"] = shape == output_shape
+            yield Control(f"gives {name} back", "give_input", **in_python, **of_input)
 
 
 def _shape(dimensions: str, workload: Workload) -> list[int]:

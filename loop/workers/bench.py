@@ -189,7 +189,7 @@ class Bench(contextlib.AbstractContextManager["Bench"]):
         """Make a workload's call, with files in the scratch folder. Tensors known only to the judge
         are missing before `prepare_answer`. `owner`: name of the side, for its output file.
         `with_windows`: input files have room for windows: each timed call reads other values."""
-        call = self._answer_request(workload, owner, with_windows=with_windows, layout=layout).call
+        call = self._answer_request(workload, layout, owner, with_windows).call
         if self.target.generator is None and not self.target.signature.has_unknown_outputs:
             return call
         answered = self._judge.find_answered(self._target_request, call.key)
@@ -251,7 +251,7 @@ class Bench(contextlib.AbstractContextManager["Bench"]):
         """Have the judge write the workload's inputs and compute the reference, unless both exist.
         Notes what they cannot test. `checks_determinism`: compute the reference twice, and compare.
         Unjudged: the reference raises or overflows. WorkFailed: it is in doubt; memory is short."""
-        request = self._answer_request(workload, with_windows=with_windows, layout=layout)
+        request = self._answer_request(workload, layout, with_windows=with_windows)
         answered = self._judge.find_answered(self._target_request, request.call.key)
         if answered is not None and answered[0] == request:
             return
@@ -279,12 +279,7 @@ class Bench(contextlib.AbstractContextManager["Bench"]):
         self._judge.answers[request.call.key] = request, reply.call or request.call
 
     def _answer_request(
-        self,
-        workload: Workload,
-        owner: str = "judge",
-        *,
-        with_windows: bool = False,
-        layout: Layout = "contiguous",
+        self, workload: Workload, layout: Layout, owner: str = "judge", with_windows: bool = False
     ) -> judge_messages.PrepareAnswer:
         """The request for a workload's answer; its call writes to the `owner`'s file."""
         call = workload_call.make_call(self.target, workload, str(self.scratch), owner, layout)
@@ -300,7 +295,8 @@ class Bench(contextlib.AbstractContextManager["Bench"]):
             first_seed -= small_workload.base_seed % workload_call.SEEDS_PER_MODULE
             seeds = first_seed, first_seed + 1
             reseeded_pair = [small_workload.model_copy(update={"seed": seed}) for seed in seeds]
-        request = judge_messages.FindBlindSpots(tuple(map(self._answer_request, reseeded_pair)))
+        requests = [self._answer_request(workload, "contiguous") for workload in reseeded_pair]
+        request = judge_messages.FindBlindSpots(tuple(requests))
         weaknesses = yield from self.ask_judge(request, JUDGE_LIMIT_S, "what the inputs can show")
         for workload in reseeded_pair:
             yield from self.discard_answer(workload)

@@ -33,8 +33,7 @@ from loop.workers.workload_call import attribute_numbers, find_updated_input
 
 NOISE_DRAWS, NOISE_STEP, NOISE_SLACK = 8, 2.0**-51, 4.0
 """Number of changes of inputs, their size (two roundings), and the slack on their effect."""
-REFERENCE_BYTES_PER_ELEMENT = 64
-"""Memory to reserve when the reference runs, in bytes per input element: seven float64 tensors."""
+REFERENCE_BYTES_PER_ELEMENT = 64  # To reserve for each of an input: seven float64 tensors.
 MAX_NOISE_SHARE = 1e-9  # Smaller errors, as a share of the largest value, may be float64's own.
 RequestedCall = tuple[list[Tensor], dict[str, Any]]  # Inputs and attributes of a call.
 Property = Generator[RequestedCall, Tensor, tuple[Tensor, Tensor] | None]
@@ -422,7 +421,6 @@ class Judge:
             if bool(wrong.any()):
                 terms = right.reference, right.allowed, rtol, output, wrong
                 wrong_outputs.append(suspects.WrongOutput(*terms))
-
         call, tensors = inputs.call, inputs.tensors
         is_plain = self.functions.has_plain_signature(call)
         own_suspects: list[suspects.Suspect] = []

@@ -23,8 +23,7 @@ PASSIVE_WAITING = {"OMP_WAIT_POLICY": "passive"}
 """The judge uses every core between timings; its idle threads must not spin during one."""
 FORK_LIMIT_S = 60.0  # Limit in seconds for a fork. The first one waits for torch's import.
 POLL_S = 1e-3  # Seconds between two looks at a child that should end.
-MAX_ORDER_BYTES, MAX_HANDLES = 1 << 16, 16
-"""Limits of one order to fork: its JSON text, and the descriptors that come with it."""
+MAX_ORDER_BYTES, MAX_HANDLES = 1 << 16, 16  # Of one order: its JSON text, and descriptors.
 MAX_PAGES = 1 << 16  # Pages of the largest inaccessible mapping before a worker's own.
 ADOPTION_LIMIT_S = 10.0  # Seconds until the session must have adopted a forked process.
 THREAD_VARIABLES = ("LOOP_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")

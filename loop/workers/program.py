@@ -330,7 +330,6 @@ class Orders:
     def __init__(self, worker: Worker, limit_s: float, note: str) -> None:
         """`limit_s`: for one order. `note`: what the screen shows meanwhile."""
         self.worker, self.limit_s, self.note = worker, limit_s, note
-        self._generator = random.SystemRandom()
 
     def enter(self, empty_way: str | None = None) -> None:
         """Make the worker wait for orders with other numbers than the last one's. `empty_way`: its
@@ -348,7 +347,7 @@ class Orders:
         the worker dies or exceeds the limit, Refused if the call fails. The order's number is
         random, so a variant cannot report an order as done in advance."""
         words, clock_ns = self.worker.arena.control_words, time.perf_counter_ns
-        number = self._generator.getrandbits(63) | 1
+        number = random.SystemRandom().getrandbits(63) | 1
         words[ORDER_KIND] = operation
         start_ns = clock_ns()
         words[ORDER] = number

@@ -36,7 +36,6 @@ from loop.mistakes.functions import floating_positions
 from loop.workers.target_functions import SEED_STEP, draw_inputs, rebuild_inputs, run_check
 
 SEED = 42  # Seed set before each constructor.
-
 MIN_TRIALS, TRIALS_LIMIT_S = 2, 10.0
 """Trials of each case once TRIALS_LIMIT_S have passed. The second trial reveals cached answers."""
 OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "Cannot allocate memory", "ALLOC_FAILED")

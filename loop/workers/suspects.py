@@ -33,12 +33,8 @@ EXAMPLE_PREFIX = " (as with "  # Begins a fault's example. Without it, equal fau
 SAMPLED_ELEMENTS = 1 << 16  # Elements of an input whose digest tells whether the seed changes it.
 LEAST_HALVED, MOST_INPUTS = 8, 8
 """Least size of a dimension whose second half is tried, and most inputs of a call for that."""
-HUGE_NUMBER = 1 << 46
-"""An attribute's alternative that no limit or window of a real call reaches. Where it is a size, no
-address space holds it: the call fails at once, and does not fill the memory."""
+HUGE_NUMBER = 1 << 46  # No real call's limit or window; as a size, more than any address space.
 CHANGED_CALL_LIMIT_S = 2.0  # With a changed attribute: counting to `HUGE_NUMBER` has no end.
-
-
 RunReference = Callable[[Sequence[Tensor], Call], Tensor]  # On inputs, with the call's attributes.
 Suspect = tuple[str, Callable[[], Tensor]]  # A known fault: words after "as if", and its output.
 

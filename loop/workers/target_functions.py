@@ -37,8 +37,7 @@ from loop.workers.workload_call import input_fills
 MAX_DRAWN_BYTES = 256 << 20  # For all draws of all inputs together. Larger inputs are drawn once.
 NUMBERS_PER_BLOCK = 1 << 16  # Random numbers drawn in one step.
 DRAW_ALIGNMENT_BYTES = 256  # Alignment in bytes of each draw in the input's file.
-MAY_FAIL_FOR_ONE_SIZE = ("reference", "plain", "generator")
-"""Functions that may fail for one size only. Other sizes are still judged."""
+MAY_FAIL_FOR_ONE_SIZE = ("reference", "plain", "generator")  # Other sizes are still judged.
 MAX_INPUTS = 64  # Inputs with seeds of their own, different for every seed of a workload.
 SEED_STEP = 104_729  # Between the seeds of several draws: a prime, so that they rarely meet.
 

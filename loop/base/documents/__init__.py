@@ -54,9 +54,7 @@ T = TypeVar("T", bound="BaseModel")
 EXPECTATION = re.compile(r"(?s)(?:Input should be|(?:Value error, )?expected) (.*?)(?:, got (.*))?")
 """Splits messages of pydantic and of our validators into `expected` and `got`."""
 CHOICE_ERRORS = ("literal_error", "enum", "union_tag_invalid")
-WHOLE_VALUE_ERRORS = (*CHOICE_ERRORS, "int_from_float", "too_short")
-"""Error types that concern a whole value, besides `*_type`."""
-MISSING_VALUE_ERRORS = ("missing", "union_tag_not_found")
+WHOLE_VALUE_ERRORS = (*CHOICE_ERRORS, "int_from_float", "too_short")  # Besides `*_type`.
 _CONTROL_CHARACTERS = re.compile(CONTROL_CHARACTERS)
 WRONG_PATH_ERRORS = (FileExistsError, FileNotFoundError, NotADirectoryError, IsADirectoryError)
 """System errors that mean that the user named a wrong path."""
@@ -367,7 +365,7 @@ def _describe_mistakes(model: type[T], mistakes: list[Any]) -> tuple[str, str, A
     first = mistakes[0]
     kind, value = first["type"], first["input"]
     choices: list[str] = []
-    if kind in MISSING_VALUE_ERRORS:
+    if kind in ("missing", "union_tag_not_found"):
         name = repr(first["loc"][-1]) if kind == "missing" else first["ctx"]["discriminator"]
         return f"a value for {name}", "nothing", None, ()
     if kind == "extra_forbidden":
@@ -450,7 +448,7 @@ def file_error(
 
 
 def to_json(value: Any, indent: int | None = 1) -> str:
-    """JSON with a final line end; `indent` None: in a line. NaN is null; escapes controls."""
+    """JSON and a line end; `indent` None: in one line. NaN is null. Escapes control characters."""
     text = json.dumps(to_plain(value), indent=indent, ensure_ascii=False)
     return _CONTROL_CHARACTERS.sub(lambda match: f"\\u{ord(match[0]):04x}", text) + "\n"
 
