@@ -26,7 +26,7 @@ from loop.base.errors import CannotStart, ExitCode, Stopped, WorkFailed
 from loop.base.own_process import adopt_orphans, die_with_parent
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-SAME_SIGNAL_S = 1.0  # So soon, a second signal counts as the first: terminal and parent send it.
+SAME_SIGNAL_S = 1.0  # A second signal within it counts as the first: terminal and parent send one.
 TICK_S = 0.1  # Longest time between two ticks of a wait.
 HEARTBEAT_S = 30.0  # After so long without output, `loop` repeats what it is doing.
 END_CHILDREN_S = 5.0  # Time in which the children of a command that ends are killed.
@@ -249,8 +249,8 @@ class Child:
         return time.monotonic() - self.start_time
 
     def kill(self) -> None:
-        """Kill the child and its descendants, and read the rest. WorkFailed: it cannot be
-        killed."""
+        """Kill the child and its descendants, wait, and read what its pipes still hold. Raises
+        WorkFailed if it cannot be killed."""
         kill_trees([self.process.pid])
         try:
             self.process.wait(timeout=KILL_WAIT_S)

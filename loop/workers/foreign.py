@@ -125,8 +125,8 @@ def return_outputs(
     outputs: Mapping[str, tuple[Sequence[str], str]],
     sizes: Mapping[str, int | str],
 ) -> Function:
-    """Wrap a function that writes to output arguments: each call allocates and returns them (a
-    as a tuple. `inputs`: name to axes; None: a scalar. `outputs`: name to (axes, type)."""
+    """Wrap a function that writes to output arguments: each call allocates them and returns them,
+    several as a tuple. `inputs`: name to axes; None: a scalar. `outputs`: name to (axes, type)."""
 
     def call_with_outputs(*positional: Any, **keywords: Any) -> Any:
         arguments = dict(zip(inputs, positional, strict=False)) | keywords

@@ -33,7 +33,7 @@ from loop.workers.workload_call import attribute_numbers, find_updated_input
 
 NOISE_DRAWS, NOISE_STEP, NOISE_SLACK = 8, 2.0**-51, 4.0
 """Number of changes of inputs, their size (two roundings), and the slack on their effect."""
-REFERENCE_BYTES_PER_ELEMENT = 64  # To reserve for each of an input: seven float64 tensors.
+REFERENCE_BYTES_PER_ELEMENT = 64  # Memory to reserve per input element: seven float64 tensors.
 MAX_NOISE_SHARE = 1e-9  # Smaller errors, as a share of the largest value, may be float64's own.
 RequestedCall = tuple[list[Tensor], dict[str, Any]]  # Inputs and attributes of a call.
 Property = Generator[RequestedCall, Tensor, tuple[Tensor, Tensor] | None]
@@ -438,7 +438,7 @@ class Judge:
 
     def _to_canonical_form(self, output: Tensor, call: Call) -> Tensor:
         """Apply the component's `form` function, if any: equally right outputs become equal."""
-        if output.is_floating_point() and output.element_size() == 1:  # torch lacks functions.
+        if output.is_floating_point() and output.element_size() == 1:  # float8 lacks functions.
             output = output.half()
         function = self.functions.canonical_form
         if function is None:

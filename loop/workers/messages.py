@@ -93,7 +93,7 @@ class Computed(Plain):
     changed_inputs: tuple[str, ...]
     stray_writes: tuple[str, ...]  # Out-of-bounds writes, a sentence each.
     replaced_functions: tuple[str, ...]
-    digests: tuple[str, ...] = ()  # Of the distinct outputs, less those of enclosed calls.
+    digests: tuple[str, ...] = ()  # Of the distinct outputs, not of those in enclosures.
     stray_reads: str = ""  # Tensors read out of bounds, if the output depends on it; or empty.
     depends_on_prefill: bool = False  # Whether the output depends on its memory's old contents.
     float_unit_change: str = ""  # How the calls left the floating-point unit; empty if as usual.

@@ -196,7 +196,7 @@ def _find_seed_problems(task: StatedTask, case: dict[str, Any], inputs: SplitStr
     other_arguments = {**arguments, "seed": arguments["seed"] + 1} if has_own_seed else arguments
     other_tensors = task.draw_case(other_arguments, SEED + 1).tensors
     columns = zip(inputs.names, inputs.tensors, other_tensors, strict=False)
-    constant = [path for path, *pair in columns if pair[0].numel() and same_bits(*pair)]
+    constant = [path for path, drawn, other in columns if drawn.numel() and same_bits(drawn, other)]
     constant_names = [path.split(".", 2)[-1] for path in constant]
     if constant_names and len(constant_names) == len(inputs.tensors):
         yield "seed does nothing", f"{name}: the same inputs for every seed"

@@ -210,9 +210,10 @@ def find_suspects(
     # Two inputs that share a dimension both repeat its first index.
     for dimension, axes in axes_of_dimension.items():
         for pair in itertools.combinations(axes, 2) if size_by_dimension[dimension] > 1 else ():
-            two = {n: inputs[n].narrow(axis, 0, 1).expand_as(inputs[n]).clone() for n, axis in pair}
+            firsts = ((n, inputs[n].narrow(axis, 0, 1)) for n, axis in pair)
+            both = {n: first.expand_as(inputs[n]).clone() for n, first in firsts}
             pair_names = " and ".join(names[position] for position, _ in pair)
-            yield f"only the first {dimension} of {pair_names} were read", answer_with(two)
+            yield f"only the first {dimension} of {pair_names} were read", answer_with(both)
     yield from _changed_results(right_output, is_integer=is_integer)
 
 

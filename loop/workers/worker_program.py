@@ -168,8 +168,8 @@ class CallCheck:
         self.outputs.append(CheckedOutput(block, self.call_count, guards, is_enclosed))
 
     def _call_once(self, guards: Guards, prefill: Guard | None = None) -> bytes:
-        """Make a call with these guard bytes; return its output. `prefill`: of its memory; None:
-        NaN."""
+        """Make one call with these guard bytes and return its output. `prefill`: contents of the
+        output's memory before the call; None: NaN."""
         self.call_count += 1
         self.prepared.write_inputs_and_guards(guards)
         self.prepared.poison_outputs(prefill)
@@ -182,8 +182,8 @@ class CallCheck:
         return output
 
     def _find_stray_reads(self) -> str:
-        """Name tensors outside of which the variant reads (`its tensors`: no time), or return
-        ""."""
+        """Name the tensors outside of which the variant reads (`its tensors` if there is no time to
+        find out); empty if guard bytes do not decide the output."""
         first, second = self.outputs[:2]
         # Equal guard bytes must give equal outputs. Random order: no call counter can imitate it.
         order = [first, second] * (CONFIRMING_CALLS // 2)
