@@ -133,7 +133,8 @@ def in_float64(function: Function) -> Function:
 
     def compute_widened(*positional: Any, **keywords: Any) -> Any:
         call = split_structure((positional, keywords))
-        widened, dtype = list(call.tensors), torch.float32
+        widened = list(call.tensors)
+        dtype = torch.float32
         for position in reversed(floating_positions(call.tensors)):  # Ends with the first's type.
             dtype = widened[position].dtype
             widened[position] = widened[position].double()

@@ -100,8 +100,8 @@ def err_in_output(call: ErringCall) -> None:
     """Mistakes that change elements of the right output."""
     call.compute()
     settings, numbers = call.settings, read_numbers(call.output)
-    flat, tolerance = numbers.reshape(-1), settings["tolerance"]
-    atol, rtol = tolerance["atol"], tolerance["rtol"]
+    flat = numbers.reshape(-1)
+    atol, rtol = settings["tolerance"]["atol"], settings["tolerance"]["rtol"]
     match settings["make"]:
         case "zeros":
             flat[:] = 0

@@ -39,8 +39,7 @@ MAY_BE_TOLERATED = (
 """Mistakes that the target's inputs may not show: their error depends on the function, or is a
 multiple of the stated tolerance that the function's own rounding error exceeds."""
 LARGE_ENOUGH_OPERATIONS = 4096  # A workload of so many operations can show every mistake.
-WORKLOADS_PER_CONTROL, SEEDS_PER_WORKLOAD = 3, 2
-"""Most workloads for a control, and seeds (sets of values) for each."""
+WORKLOADS_PER_CONTROL, SEEDS_PER_WORKLOAD = 3, 2  # At most. A seed is a set of values.
 PROOF_SHARE = 0.5  # Share of the step's kill time after which no more controls are tried.
 
 
@@ -388,8 +387,8 @@ def prove_gate(context: Context, arguments: ProofTerms) -> RunningAction[GateOut
             break
         tried_variants.append(variant)
         side, deadline = sides[variant], start_time + PROOF_SHARE * context.kill_after_s
-        dtype, seed = usual_dtype(bench, side), context.task.seed
-        all_workloads = expand_sets(target, target.workloads, dtype, seed)
+        dtype = usual_dtype(bench, side)
+        all_workloads = expand_sets(target, target.workloads, dtype, context.task.seed)
         workloads = [workload for workload in all_workloads if workload.name not in unjudged]
         if reason := _explain_no_controls(target, side, workloads):
             proof.inapplicable.append(f"every control of {variant}: {reason}")

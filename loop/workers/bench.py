@@ -87,16 +87,14 @@ class Bench(contextlib.AbstractContextManager["Bench"]):
     _secret: str = field(default_factory=lambda: os.urandom(16).hex())
     """Decides which window of the inputs the judge has an answer for. No timed process knows it."""
     notes: dict[str, None] = field(default_factory=dict)  # What the workloads could not test.
-    workloads_passing_zeros: dict[str, None] = field(default_factory=dict)
-    """Workloads for which an all-zero output would pass."""
+    workloads_passing_zeros: dict[str, None] = field(default_factory=dict)  # Zeros would pass.
     reference_s: dict[str, float] = field(default_factory=dict)
     """Workload name to the seconds that the judge needed for its inputs and reference."""
     slowest_first_call_s: float = field(init=False, default=0.0)
     """Seconds of the slowest first request so far: other processes may need as long."""
     first_calls_s: float = field(init=False, default=0.0)  # Of the first requests of all processes.
     _judge: JudgeProcess = field(default_factory=JudgeProcess)
-    _nursery: Nursery | None = None
-    """Another bench's process that forks torch workers; None: this bench has one of its own."""
+    _nursery: Nursery | None = None  # Another bench's, to fork torch workers; None: one of its own.
     _floors: Floors | None = None  # Measured once, when first needed.
     _component: Component | None = None  # The component under judgement; None: the whole target.
 
@@ -358,7 +356,8 @@ class Bench(contextlib.AbstractContextManager["Bench"]):
     @property
     def architecture(self) -> str:
         """Value of `{arch}` in build flags, such as `sm_90`: this GPU, else the target's first."""
-        first, capability = next(iter(self.target.devices), "sm_89"), machine().capability
+        capability = machine().capability
+        first = next(iter(self.target.devices), "sm_89")
         return f"sm_{capability.replace('.', '')}" if capability else first
 
 
@@ -401,9 +400,9 @@ class KeptWorker:
         if not self._is_loaded:  # `start` has already sent the request to load.
             # An import may compile, as `load_inline` does. It does not get that time twice.
             limit_s = max(START_LIMIT_S, 0.0 if self._load_error else self.bench.first_call_s)
-            note, hung = f"loading {self.side.name}", "loading" + FIRST_CALL_HUNG
+            hung = "loading" + FIRST_CALL_HUNG
             try:
-                yield from worker.receive(limit_s, note, hung)
+                yield from worker.receive(limit_s, f"loading {self.side.name}", hung)
             except (Refused, WorkerLost) as error:
                 self._load_error = error
                 self.close()

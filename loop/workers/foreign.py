@@ -63,8 +63,8 @@ def allocate_buffers(function: Function) -> Function:
             filled[position] = torch.empty(buffer.shape, dtype=dtype, device=device)
         result = function(tuple(filled), *other_arguments)
         if not is_exact and isinstance(result, Tensor) and result.dtype == torch.float64:
-            shape, passed = tuple(result.shape), buffers.values()
-            types = [buffer.dtype for buffer in passed if buffer.shape == shape]
+            shape = tuple(result.shape)
+            types = [buffer.dtype for buffer in buffers.values() if buffer.shape == shape]
             return result.to(types[0]) if types and types[0].is_floating_point else result
         return result
 

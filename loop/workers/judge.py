@@ -182,7 +182,8 @@ class Judge:
 
     def _with_output_files(self, call: Call, outputs: dict[str, Tensor]) -> Call:
         """Add the outputs that the reference returned to a call whose signature names none."""
-        place, path, files = f"the reference on {call.key}", call.output.path, []
+        place = f"the reference on {call.key}"
+        path, files = call.output.path, []
         if not outputs:
             raise Refused(f"{place}: it gives no tensor")
         for name, tensor in outputs.items():

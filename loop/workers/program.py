@@ -202,7 +202,8 @@ class Program:
         """Kill the child; return the WorkerLost to raise. A message of a sanitizer or of our fault
         handler in stderr replaces `reason`. MachineFailure: its CPU time may have ended."""
         self.child.kill()
-        code, errors = self.child.code, self.child.errors.text
+        code = self.child.code
+        errors = self.child.errors.text
         is_limited = resource.getrlimit(resource.RLIMIT_CPU)[0] != resource.RLIM_INFINITY
         if is_limited and kind == "crashed" and code in (-signal.SIGXCPU, -signal.SIGKILL):
             raise MachineFailure(f"{reason}: its CPU time is limited", "raise it with `ulimit -t`")

@@ -104,7 +104,8 @@ class StatedTask:
         is_accepted = output.isfinite() | ((output == -math.inf) & (expected == -math.inf))
         if self.terms["finite"] and not is_accepted.all():
             return "NaN or infinity"
-        expected_values, output_values, cap = expected.double(), output.double(), self.terms["cap"]
+        cap = self.terms["cap"]
+        expected_values, output_values = expected.double(), output.double()
         if cap is not None and ((output_values - expected_values).abs() > cap).any():
             return f"an error above {cap:g}"
         wrong_count = int(self.mask_wrong(expected_values, output_values).sum())

@@ -31,8 +31,7 @@ MAX_COMPARED_OUTPUTS = 8  # Maximum number of outputs of one call that a suspect
 MIN_FACTOR_DEVIATION = 0.01  # From 1, of a factor: sums in low precision shrink by less.
 EXAMPLE_PREFIX = " (as with "  # Begins a fault's example. Without it, equal faults are one.
 SAMPLED_ELEMENTS = 1 << 16  # Elements of an input whose digest tells whether the seed changes it.
-LEAST_HALVED, MOST_INPUTS = 8, 8
-"""Least size of a dimension whose second half is tried, and most inputs of a call for that."""
+LEAST_HALVED, MOST_INPUTS = 8, 8  # Least size of a dimension to halve; most inputs of its call.
 HUGE_NUMBER = 1 << 46  # No real call's limit or window; as a size, more than any address space.
 CHANGED_CALL_LIMIT_S = 2.0  # With a changed attribute: counting to `HUGE_NUMBER` has no end.
 RunReference = Callable[[Sequence[Tensor], Call], Tensor]  # On inputs, with the call's attributes.

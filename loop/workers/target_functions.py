@@ -192,7 +192,8 @@ class TargetFunctions:
             path = f"{request.call.output.path}.input-{number}"
             if tensor.dtype not in DTYPE_NAMES:
                 raise Refused(f"the generator: {name} is of {tensor.dtype}, which is not supported")
-            refusal, dtype = f"the generator: expected {name}", DTYPE_NAMES[tensor.dtype]
+            dtype = DTYPE_NAMES[tensor.dtype]
+            refusal = f"the generator: expected {name}"
             shape = [arguments.get(size) for size in dimensions.split()]
             if dimensions != "..." and shape != list(tensor.shape):
                 raise Refused(f"{refusal} of shape {shape}, got {list(tensor.shape)}")

@@ -69,11 +69,9 @@ class Truth:
     allowed: Tensor  # Allowed absolute error of each element.
     tolerance: Tolerance
     plain_overflows: bool = False  # Whether `plain` is NaN or infinite where the reference is not.
-    own_type_output: Tensor | None = None
-    """Integer output of the reference in its own types, right too; None for floating point."""
+    own_type_output: Tensor | None = None  # Integers of the reference in its own types: right, too.
     stated_allowed: Tensor | None = None  # By the stated tolerance, if `tolerance` is tighter.
-    allows_input_rounding: bool = False
-    """Whether the effect of rounded inputs is included; computed only if something seems wrong."""
+    allows_input_rounding: bool = False  # Whether `allowed` includes rounded inputs: if in doubt.
     explained_counts: Tensor | None = None
     """How many errors rounding explains, as `count_by_magnitude` counts; None: any number."""
 
