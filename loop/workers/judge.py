@@ -431,10 +431,10 @@ class Judge:
                 answer = partial(self.functions.call_function, "fault", fault, exact, call)
                 own_suspects.append((description, answer))
         kind = {"has_plain_signature": is_plain, "is_integer": right.is_integer}
-        run_reference = partial(self._compute_output, index)
-        question = run_reference, call, tensors, self.signature, right.reference
-        general_suspects = suspects.find_suspects(*question, **kind)
-        every_suspect = itertools.chain(own_suspects, general_suspects)
+        run = partial(self._compute_output, index)
+        reference = right.reference
+        general = suspects.find_suspects(run, call, tensors, self.signature, reference, **kind)
+        every_suspect = itertools.chain(own_suspects, general)
         return suspects.find_fitting_suspects(wrong_outputs, every_suspect)
 
     def _to_canonical_form(self, output: Tensor, call: Call) -> Tensor:

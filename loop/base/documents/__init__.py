@@ -27,6 +27,7 @@ MAX_QUOTED = 60  # Maximum characters of a value in a message.
 MAX_TEXT = 200  # Maximum characters of a path, or of `expected` or `got`, in a complaint.
 Place = tuple[str | int, ...]  # Keys and indices that lead to a value.
 Position = tuple[int, int]  # Line and column, from 1.
+Hint = str | None  # What to do next.
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 40
 PARSER: Any = getattr(yaml, "CLoader", yaml.Loader)
@@ -113,7 +114,7 @@ class Document:
 
 
 def complain(
-    document: Document, place: Place, expected: str, got: str, hint: str | None, key: bool = False
+    document: Document, place: Place, expected: str, got: str, hint: Hint = None, key: bool = False
 ) -> Complaint:
     """Make a complaint about the value at `place`, or with `key` about that value's key."""
     line, column = document.position(place, key=key)
