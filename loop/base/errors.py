@@ -11,17 +11,9 @@ from typing import Literal
 from typing_extensions import TypedDict
 
 ErrorCode = Literal[
-    "usage",
-    "definition",
-    "untrusted",
-    "held",
-    "failed",
-    "cannot-start",
-    "machine",
-    "limit",
-    "interrupted",
-    "bug",
-]
+    "usage", "definition", "untrusted", "held", "failed", "cannot-start", "machine", "limit",
+    "interrupted", "bug",
+]  # fmt: skip
 ERROR_CODES: dict[ErrorCode, str] = {
     "usage": "an argument, a name, a file or a folder is wrong; `next` says which words are right",
     "definition": "a YAML file is wrong; the message has file, line and column",
@@ -38,7 +30,7 @@ ERROR_CODES: dict[ErrorCode, str] = {
 
 
 class ExitCode(IntEnum):
-    """Exit codes of the `loop` process, what each means, and the error code where an error has none of its own."""
+    """Exit codes of the `loop` process, their meaning, and the code of errors that have none."""
 
     OK = 0, "all gates passed, or there was nothing to do", "failed"
     GATE_FAILED = 1, "a gate failed", "failed"
@@ -72,9 +64,7 @@ class LoopError(Exception):
     exit_code: int = ExitCode.GATE_FAILED  # Exit code of the process; each subclass has its own.
     default_hint = ""  # Hint of the class, for errors without one.
 
-    def __init__(
-        self, message: str, hint: str | None = None, *, exit_code: int | None = None
-    ) -> None:
+    def __init__(self, message: str, hint: str | None = None, exit_code: int | None = None) -> None:
         super().__init__(message)
         self.message = message
         self.hint = hint  # What to do next.
@@ -88,7 +78,7 @@ class LoopError(Exception):
         return next((known.error_code for known in ExitCode if known == self.exit_code), "failed")
 
     def as_json(self, command: str) -> dict[str, object]:
-        """The JSON of a failed command. `next`: the error's hint, else its class's, else `command --help`."""
+        """The JSON of a failed command. `next`: its hint, its class's, or `command --help`."""
         error = {
             "code": self.code,
             "message": self.message,
@@ -165,7 +155,7 @@ class DefinitionError(UsageError):
 
 
 class Stopped(BaseException):
-    """The session must end now. It is no `Exception`, as KeyboardInterrupt is none: so nothing swallows it."""
+    """The session must end now. No `Exception`, like KeyboardInterrupt: so nothing swallows it."""
 
     def __init__(self, message: str, exit_code: int) -> None:
         super().__init__(message)
@@ -174,15 +164,14 @@ class Stopped(BaseException):
 
 ESCAPE_SEQUENCES = r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])"
 """Sequences that begin with ESC (ECMA-48): colours and cursor (CSI), titles and links (OSC)."""
-CONTROL_CHARACTERS = (
-    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]"
-)
+CONTROL_CHARACTERS = "[\x00-\x08\v\f\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]"
 """Control characters and direction marks (Unicode TR 9), except line ends and tabs."""
 _UNPRINTABLE = re.compile(rf"{ESCAPE_SEQUENCES}|{CONTROL_CHARACTERS}|\r(?!\n)|[\ud800-\udfff]")
+PRINTED_REMARKS: set[str] = set()  # Texts that `remark_once` has printed in this process.
 
 
 def remove_escapes(text: str) -> str:
-    """`text` as a terminal may print it: no escape sequences or control characters, and valid UTF-8."""
+    """`text` as a terminal may print it: valid UTF-8 without escape or control characters."""
     if text.isprintable():  # Fast path for most texts.
         return text
 
@@ -194,11 +183,8 @@ def remove_escapes(text: str) -> str:
     return _UNPRINTABLE.sub(replacement, text)
 
 
-PRINTED_REMARKS: set[str] = set()  # Texts that `remark_once` has printed in this process.
-
-
 def remark_once(text: str) -> None:
-    """Print a line on standard error, each text only once per process. A closed stream is no error."""
+    """Print a line on standard error, each text once per process. A closed stream is no error."""
     if text in PRINTED_REMARKS:
         return
     PRINTED_REMARKS.add(text)

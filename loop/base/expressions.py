@@ -1,8 +1,7 @@
 """The expression language of `when`, `gate` and formulas. Python parses it, `loop` evaluates it.
 
-It has comparisons, and/or/not/in, constants, names, dotted access, + - * / // %, `a if c else b` and
-`is none`. There are no calls or indices. No Python code runs: the evaluator walks the checked tree.
-"""
+It has comparisons, and/or/not/in, constants, names, dotted access, + - * / // %, `a if c else b`
+and `is none`. There are no calls or indices. No Python code runs: it walks the checked tree."""
 
 import ast
 import keyword
@@ -36,26 +35,11 @@ ORDER_OPERATORS: dict[type, tuple[str, Callable[[Any, Any], bool]]] = {
 }
 ALLOWED_NODES = (
     *(ast.Compare, ast.Eq, ast.NotEq, ast.In, ast.NotIn, ast.Is, ast.IsNot, *ORDER_OPERATORS),
-    *(
-        ast.BoolOp,
-        ast.And,
-        ast.Or,
-        ast.UnaryOp,
-        ast.Not,
-        ast.USub,
-        ast.BinOp,
-        *ARITHMETIC_OPERATORS,
-        ast.IfExp,
-    ),
-    *(ast.Constant, ast.Name, ast.Attribute, ast.Load, ast.Tuple, ast.List),
+    *(ast.BoolOp, ast.And, ast.Or, ast.UnaryOp, ast.Not, ast.USub, ast.BinOp, ast.IfExp),
+    *(ast.Constant, ast.Name, ast.Attribute, ast.Load, ast.Tuple, ast.List, *ARITHMETIC_OPERATORS),
 )
 LANGUAGE = "comparisons, and/or/not/in, names, numbers, + - * / // %, if-else"
-FORBIDDEN_NODES = {
-    "Subscript": "an index",
-    "Pow": "a power",
-    "BitOr": "a filter",
-    "Dict": "a mapping",
-}
+NODE_WORDS = {"Subscript": "an index", "Pow": "a power", "BitOr": "a filter", "Dict": "a mapping"}
 """Name of a Python syntax node outside the language to the words for it in messages."""
 EVALUATION_ERRORS: dict[type, tuple[str, str]] = {
     ZeroDivisionError: ("a divisor other than zero", "zero"),
@@ -64,8 +48,7 @@ EVALUATION_ERRORS: dict[type, tuple[str, str]] = {
 }
 """Python's error in an evaluation to (expected, got) for the message."""
 CONSTANTS: dict[str, bool | None] = {"true": True, "false": False, "none": None}
-RESERVED_WORDS = frozenset((*CONSTANTS, *keyword.kwlist))
-"""Reserved words: no value in an expression can have such a name."""
+RESERVED_WORDS = frozenset((*CONSTANTS, *keyword.kwlist))  # No value can have such a name.
 Values = Mapping[str, object]
 T = TypeVar("T")
 
@@ -73,10 +56,8 @@ T = TypeVar("T")
 class ExpressionError(UsageError):
     """An expression cannot be parsed, or has no value for the given names."""
 
-    def __init__(
-        self, expected: str, got: str, column: int | None = None, *, expression: str = ""
-    ) -> None:
-        """`column`: position in the text, from 1; None for evaluation errors. `expression`: its text."""
+    def __init__(self, expected: str, got: str, column: int = 0, *, expression: str = "") -> None:
+        """`column`: position in the text, from 1; 0: none, of a value. `expression`: its text."""
         self.expected, self.got, self.column = expected, got, column
         place = f"column {column}: " if column else ""
         text = f"`{clip(expression)}`: " if expression else ""
@@ -93,7 +74,7 @@ class Expression:
     @classmethod
     @lru_cache(1000)
     def parse(cls, text: str) -> "Expression":
-        """Read an expression (cached). Raises ExpressionError, with the column, for what the language forbids."""
+        """Read an expression (cached). ExpressionError, with a column: the language forbids it."""
         if not text.strip():
             raise ExpressionError("an expression", "nothing")
         if len(text) > MAX_LENGTH:
@@ -118,10 +99,8 @@ class Expression:
             refusal = _explain_refusal(node)
             if refusal:
                 # Python counts columns in bytes; the user counts characters.
-                text_before = python_text.encode()[: located_node.col_offset].decode(
-                    errors="ignore"
-                )
-                raise ExpressionError(*refusal, leading_spaces + len(text_before) + 1)
+                before = python_text.encode()[: located_node.col_offset].decode(errors="ignore")
+                raise ExpressionError(*refusal, leading_spaces + len(before) + 1)
         return cls(text, tree)
 
     @property
@@ -139,7 +118,7 @@ class Expression:
 
     @property
     def parts(self) -> tuple["Expression", ...]:
-        """The conditions joined by `and`, also by nested ones; the expression itself without `and`."""
+        """The conditions joined by `and`, also by nested ones; without it, the expression."""
         if not (isinstance(self.tree, ast.BoolOp) and isinstance(self.tree.op, ast.And)):
             return (self,)
         operands = [Expression(self.text, tree) for tree in self.tree.values]
@@ -150,14 +129,14 @@ class Expression:
         return self.evaluate(values, _require_bool)
 
     def evaluate_number(self, values: Values) -> float:
-        """The expression's finite number. Raises ExpressionError for an unknown name or another type."""
+        """The expression's finite number. ExpressionError: an unknown name or another type."""
         number = self.evaluate(values, lambda value: float(_require_number(value)))
         if not math.isfinite(number):
             raise ExpressionError("a finite number", str(number), expression=self.text)
         return number
 
     def evaluate(self, values: Values, convert: Callable[[object], T]) -> T:
-        """The value, checked by `convert`, which raises ExpressionError; so does each arithmetic error."""
+        """The value, checked by `convert`, which may raise ExpressionError, as arithmetic does."""
         try:
             return convert(_evaluate_node(self.tree, values))
         except ExpressionError as error:
@@ -171,7 +150,7 @@ def _explain_refusal(node: ast.AST) -> tuple[str, str] | None:
     """(expected, got) for a node outside the language; None for an allowed node."""
     if not isinstance(node, ALLOWED_NODES):
         kind = type(node).__name__
-        return LANGUAGE, FORBIDDEN_NODES.get(kind, f"a {kind.lower()}")
+        return LANGUAGE, NODE_WORDS.get(kind, f"a {kind.lower()}")
     if isinstance(node, ast.Attribute):
         root_name = (_dotted_name(node) or "none").partition(".")[0]
         if root_name in CONSTANTS or node.attr.startswith("_"):
@@ -240,7 +219,7 @@ def _evaluate_node(node: ast.expr, values: Values) -> Any:
 
 
 def _read_field(name: str, node: ast.expr, owner: object) -> Any:
-    """The value `name` of a mapping or model (a list for a tuple). `node`: the dotted name, for the error."""
+    """The value `name` of a mapping or model (a list for a tuple). `node`: its name, for errors."""
     if owner is None and isinstance(node, ast.Attribute):
         expected = f"{_dotted_name(node.value)} to have a field {name!r}"
         raise ExpressionError(expected, _quote_value(owner))

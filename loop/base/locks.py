@@ -29,8 +29,8 @@ class LockHeld(UsageError):
 
 @contextmanager
 def locked(path: Path, wait_s: float = DEFAULT_WAIT_S) -> Iterator[int]:
-    """Lock file `path` in this block, and write this process's number to it. Yields the descriptor, by which a
-    child shares the lock. Raises LockHeld if it is not free after `wait_s` seconds."""
+    """Lock file `path` in this block, and write this process's number to it. Yields the descriptor,
+    by which a child shares the lock. Raises LockHeld if it is not free after `wait_s` seconds."""
     deadline = time.monotonic() + wait_s
     with contextlib.ExitStack() as files:
         try:
@@ -71,7 +71,7 @@ def is_locked(path: Path) -> bool:
 
 @contextmanager
 def locked_temporary_folder(parent: Path, prefix: str) -> Iterator[Path]:
-    """A new folder in `parent`, removed after this block. Also removes those left by killed processes."""
+    """A new folder in `parent`, removed after this block. Also removes that of killed processes."""
     for old_folder in parent.glob(f"{prefix}*"):
         with contextlib.suppress(OSError):  # Locked, of another user, or already gone.
             handle = os.open(old_folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)

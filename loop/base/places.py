@@ -14,9 +14,7 @@ from loop.base.errors import UsageError, remark_once
 
 def explain_foreign_access(path: Path) -> str:
     """Why another user could change `path`; empty if only this user, a group and root can."""
-    private_parent: Path | None = (
-        None  # A folder that others cannot enter: modes below it do not matter.
-    )
+    private_parent: Path | None = None  # Others cannot enter it: modes below it do not matter.
     trusted_users = (0, os.geteuid(), os.stat("/").st_uid)  # Also root of a user namespace.
     for entry, status, is_path_itself in _walk_down_to(path):
         if status.st_uid not in trusted_users:
@@ -33,7 +31,7 @@ def explain_foreign_access(path: Path) -> str:
 
 
 def _walk_down_to(path: Path) -> Iterator[tuple[Path, os.stat_result, bool]]:
-    """(entry, stat, is it the path?) of existing parents and the path, top first; again with links resolved."""
+    """(entry, stat, is it the path?) of existing parents and path, top first; then of real ones."""
     for path_form in dict.fromkeys((path.absolute(), Path(os.path.realpath(path)))):
         for entry in (*reversed(path_form.parents), path_form):
             with contextlib.suppress(OSError):
@@ -41,7 +39,7 @@ def _walk_down_to(path: Path) -> Iterator[tuple[Path, os.stat_result, bool]]:
 
 
 def create_private(folder: Path) -> None:
-    """Make a folder and its missing parents with mode 0700. Existing ones keep their mode. Ignores errors."""
+    """Make a folder and missing parents with mode 0700. Existing ones stay. Ignores errors."""
     missing_folders = [path for path in (folder, *folder.parents) if not path.exists()]
     with contextlib.suppress(OSError):
         for path in reversed(missing_folders):  # Parents first.
@@ -50,7 +48,7 @@ def create_private(folder: Path) -> None:
 
 @functools.cache
 def private_folder(name: str) -> Path:
-    """The temporary folder `loop-UID/NAME`; if others can write it, a new one that ends with this process."""
+    """The temporary folder `loop-UID/NAME`; if others can write it, one until this process ends."""
     import tempfile
 
     folder = Path(tempfile.gettempdir()) / f"loop-{os.geteuid()}" / name
@@ -69,7 +67,7 @@ JOBS = "jobs"  # Subfolder of the state folder: jobs with their files.
 
 
 def shipped(name: str) -> Path:
-    """Path of a folder or file that ships with loop, such as `patterns`: in the package, else in the checkout."""
+    """Path of a folder or file that ships with loop: `patterns` in the package or the checkout."""
     packaged = PACKAGE / "_data" / name
     return packaged if packaged.exists() else PACKAGE.parent / name
 
@@ -80,7 +78,7 @@ def include_folder() -> Path:
 
 
 def cache_folder() -> Path:
-    """Folder of builds and caches, which may be deleted: LOOP_CACHE, else the user's cache folder."""
+    """Folder of builds and caches, which may be deleted: LOOP_CACHE, or the user's cache folder."""
     return _user_folder("LOOP_CACHE", "XDG_CACHE_HOME", ".cache")
 
 
@@ -95,25 +93,23 @@ def state_folder() -> Path:
 
 
 def make_folder_variables_absolute() -> None:
-    """Make the user's folders absolute, as child processes run elsewhere. UsageError: see `require_unicode`."""
+    """Make the user's folders absolute, as children run elsewhere. Raises as `require_unicode`."""
     for variable in ("LOOP_CACHE", "LOOP_STATE", "LOOP_SESSIONS", "TMPDIR", "HOME"):
         if os.environ.get(variable):
             os.environ[variable] = str(require_unicode(Path(os.environ[variable]).absolute()))
 
 
 def require_unicode(folder: Path) -> Path:
-    """The folder, if records in JSON can hold its path. Raises UsageError for one that is not UTF-8."""
+    """The folder, if JSON records can hold its path. Raises UsageError if it is not UTF-8."""
     if os.fsencode(folder).decode(errors="ignore") != str(folder):
-        raise UsageError(
-            f"{folder}: its path is not UTF-8 text, so no record can name it", hint="rename it"
-        )
+        raise UsageError(f"{folder}: its path is not UTF-8, so no record can name it", "rename it")
     return folder
 
 
 def _user_folder(variable: str, xdg_variable: str, home_subfolder: str) -> Path:
-    """The folder that `variable` names, else `loop` below `xdg_variable`, else below home; made if missing. If
-    others could write it, its mode stays, and the one below home or a private temporary one is used, with a
-    remark. Resolved, because paths are compared as text."""
+    """The folder that `variable` names, else `loop` below `xdg_variable`, else below home; made if
+    missing. If others could write it, its mode stays, and the one below home or a private temporary
+    one is used, with a remark. Resolved, because paths are compared as text."""
     default = Path.home() / home_subfolder / "loop"
     xdg_folder = os.environ.get(xdg_variable)
     chosen = Path(xdg_folder).absolute() / "loop" if xdg_folder else default
@@ -130,7 +126,7 @@ def _user_folder(variable: str, xdg_variable: str, home_subfolder: str) -> Path:
 
 
 def shared_locks() -> Path | None:
-    """Folder of the locks that all `loop` processes of this user share; None if no private one can be made."""
+    """Folder of the locks that all `loop` processes of this user share; None: none is private."""
     runtime = os.environ.get("XDG_RUNTIME_DIR") or f"/run/user/{os.getuid()}"
     for folder in (Path(runtime) / "loop", Path(f"/tmp/loop-{os.getuid()}")):
         with contextlib.suppress(OSError):

@@ -3,9 +3,8 @@
 A process that exceeds its limit is killed with all its children. `loop` adopts orphans (`prctl(2)`,
 PR_SET_CHILD_SUBREAPER), so that daemons stay its children and end with it.
 
-Signals are flags: a handler stores the signal, and the code looks at it at safe points. An exception
-from a handler could split a journal write, or be lost while Python forks.
-"""
+Signals are flags: a handler stores the signal, and the code looks at it at safe points. An
+exception from a handler could split a journal write, or be lost while Python forks."""
 
 import atexit
 import contextlib
@@ -27,11 +26,25 @@ from loop.base.errors import CannotStart, ExitCode, Stopped, WorkFailed
 from loop.base.own_process import adopt_orphans, die_with_parent
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-SAME_SIGNAL_S = 1.0  # Seconds in which a second signal counts as the first: terminal and parent may both send one.
-
+SAME_SIGNAL_S = 1.0  # A second signal within it counts as the first: terminal and parent send one.
+TICK_S = 0.1  # Longest time between two ticks of a wait.
+HEARTBEAT_S = 30.0  # After so long without output, `loop` repeats what it is doing.
+END_CHILDREN_S = 5.0  # Time in which the children of a command that ends are killed.
+KILL_WAIT_S = 20  # Seconds to wait for a killed process: its driver first stops its GPU kernels.
+READ_REST_S = 0.2  # Time to read what a killed process has left in its pipes.
+OUTPUT_CAP = 1 << 20  # Bytes kept of one stream: the first quarter and the last three quarters.
+INHERITED_VARIABLES = [
+    "PATH", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "TZ", "TMPDIR", "SHELL", "TERM",
+    "LD_LIBRARY_PATH", "LIBRARY_PATH", "CPATH", "CPLUS_INCLUDE_PATH", "PYTHONPATH", "VIRTUAL_ENV",
+    "PYTHONNOUSERSITE", "CUDA_HOME", "CUDA_PATH", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER",
+    "CUDA_MPS_PIPE_DIRECTORY", "NVIDIA_VISIBLE_DEVICES", "TRITON_CACHE_DIR", "TORCH_HOME",
+    "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME", "LOOP_EMULATOR_SEED",
+]  # fmt: skip
+"""Environment variables that a child inherits, besides LC_*. Others may contain secrets."""
+STARTED_PIDS: set[int] = set()  # Children that were started here. All others are adopted orphans.
 _signal_state = SimpleNamespace(is_active=False, number=0, arrived_at=0.0, is_reported=False)
-"""`number`: the first signal; 0: none. `is_active`: inside `signals_as_flags`. `is_reported`: whether
-Stopped was raised for the signal."""
+"""`number`: the first signal; 0: none. `is_active`: inside `signals_as_flags`. `is_reported`:
+whether Stopped was raised for the signal."""
 
 
 def store_signal_number(number: int) -> None:
@@ -40,8 +53,7 @@ def store_signal_number(number: int) -> None:
 
 
 def _store_signal(number: int, frame: FrameType | None) -> None:
-    """Signal handler: store the first signal. A further one, more than `SAME_SIGNAL_S` later, kills this process
-    and its children."""
+    """Store the first signal. One more, after `SAME_SIGNAL_S`, kills this process and children."""
     if not _signal_state.number:
         _signal_state.number, _signal_state.arrived_at = number, time.monotonic()
     elif time.monotonic() - _signal_state.arrived_at > SAME_SIGNAL_S:
@@ -51,9 +63,9 @@ def _store_signal(number: int, frame: FrameType | None) -> None:
 
 @contextlib.contextmanager
 def signals_as_flags() -> Iterator[None]:
-    """Store the first signal in this block as a flag, for `raise_if_signalled`; another kills this process and its
-    children. Raises Stopped at once for a signal that another handler stored, and at the end for one that was not
-    reported. Inside another such block it changes nothing."""
+    """Store the first signal in this block as a flag, for `raise_if_signalled`; another kills this
+    process and its children. Raises Stopped at once for a signal that another handler stored, and
+    at the end for one that was not reported. Inside another such block it changes nothing."""
     if _signal_state.is_active:
         yield
         return
@@ -74,27 +86,8 @@ def raise_if_signalled() -> None:
     """Raise Stopped if a signal has come. Call it only where no work is half done."""
     if _signal_state.number:
         _signal_state.is_reported = True
-        raise Stopped(
-            f"interrupted by {signal.Signals(_signal_state.number).name}", ExitCode.INTERRUPTED
-        )
-
-
-TICK_S = 0.1  # Longest time between two ticks of a wait.
-HEARTBEAT_S = 30.0  # After so long without output, `loop` repeats what it is doing.
-END_CHILDREN_S = 5.0  # Time in which the children of a command that ends are killed.
-KILL_WAIT_S = 20  # Seconds to wait for a killed process: its driver first stops its GPU kernels.
-READ_REST_S = 0.2  # Time to read what a killed process has left in its pipes.
-OUTPUT_CAP = 1 << 20  # Bytes kept of one stream: the first quarter and the last three quarters.
-INHERITED_VARIABLES = [
-    "PATH", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "TZ", "TMPDIR", "SHELL", "TERM",
-    "LD_LIBRARY_PATH", "LIBRARY_PATH", "CPATH", "CPLUS_INCLUDE_PATH", "PYTHONPATH", "VIRTUAL_ENV",
-    "PYTHONNOUSERSITE", "CUDA_HOME", "CUDA_PATH", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER",
-    "CUDA_MPS_PIPE_DIRECTORY", "NVIDIA_VISIBLE_DEVICES", "TRITON_CACHE_DIR", "TORCH_HOME", "XDG_CACHE_HOME",
-    "XDG_CONFIG_HOME", "XDG_STATE_HOME", "LOOP_EMULATOR_SEED",
-]  # fmt: skip
-"""Environment variables that a child inherits, besides LC_*. Others may contain secrets. The last one is the
-emulator's schedule to replay."""
-STARTED_PIDS: set[int] = set()  # Children that were started here. All others are adopted orphans.
+        name = signal.Signals(_signal_state.number).name
+        raise Stopped(f"interrupted by {name}", ExitCode.INTERRUPTED)
 
 
 @dataclass(frozen=True)
@@ -106,9 +99,7 @@ class Tick:
 
 
 Result = TypeVar("Result")
-Waiting = Generator[
-    Tick, None, Result
-]  # Work that yields ticks while it waits, then returns its result.
+Waiting = Generator[Tick, None, Result]  # Yields ticks while it waits, then returns its result.
 
 
 @dataclass
@@ -131,13 +122,9 @@ class CappedStream:
         """The stream as text, with a line that tells how many bytes were dropped."""
         if not self.dropped_bytes:
             return self.kept.decode(errors="replace")
-        gap_line, head_bytes = (
-            f"\n... {self.dropped_bytes} bytes left out ...\n",
-            self.max_bytes // 4,
-        )
-        return (self.kept[:head_bytes] + gap_line.encode() + self.kept[head_bytes:]).decode(
-            errors="replace"
-        )
+        head_bytes = self.max_bytes // 4
+        gap_line = f"\n... {self.dropped_bytes} bytes left out ...\n".encode()
+        return (self.kept[:head_bytes] + gap_line + self.kept[head_bytes:]).decode(errors="replace")
 
 
 @dataclass(frozen=True)
@@ -180,7 +167,7 @@ def child_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
 
 
 class Child:
-    """A running process and its descendants. As a context manager it kills all of them at its end."""
+    """A running process and its descendants. As a context manager it kills them all in the end."""
 
     def __init__(
         self,
@@ -193,9 +180,9 @@ class Child:
         dies_by_itself: bool = False,
         process: Any = None,
     ) -> None:
-        """`stdin`, `pass_fds`: descriptors it inherits; no `stdin`: empty input. `dies_by_itself`: it calls
-        `die_with_parent`, so that this process need not be copied (`vfork`): it starts ten times faster.
-        `process`: one that runs `command` already, with the interface of a `Popen`; None: start it."""
+        """`stdin`, `pass_fds`: descriptors it inherits; no `stdin`: empty input. `dies_by_itself`:
+        it calls `die_with_parent`, so we need not be copied (`vfork`): it starts ten times faster.
+        `process`: one that runs `command` already, with a `Popen`'s interface; None: start it."""
         self.command = tuple(command)
         self.output, self.errors = CappedStream(), CappedStream()
         self.start_time = time.monotonic()
@@ -223,9 +210,7 @@ class Child:
         self.process: Any = process
         STARTED_PIDS.add(self.process.pid)
         self._selector = selectors.DefaultSelector()
-        pipes = ((self.process.stdout, self.output), (self.process.stderr, self.errors))
-        for stream, buffer in pipes:
-            assert stream is not None
+        for stream, buffer in ((process.stdout, self.output), (process.stderr, self.errors)):
             os.set_blocking(stream.fileno(), False)
             self._selector.register(stream, selectors.EVENT_READ, buffer)
 
@@ -240,7 +225,7 @@ class Child:
         self._selector.register(fd, selectors.EVENT_READ, None)
 
     def wait_for_output(self, seconds: float = TICK_S) -> None:
-        """Add what the child has written to `output` and `errors`; wait at most `seconds` for it."""
+        """Add what the child has written to `output` and `errors`; wait for at most `seconds`."""
         if not self._selector.get_map():  # Both pipes are closed: there is nothing to wait for.
             time.sleep(min(seconds, 0.01))
             return
@@ -264,8 +249,8 @@ class Child:
         return time.monotonic() - self.start_time
 
     def kill(self) -> None:
-        """Kill the child and its descendants, wait, and read what its pipes still hold. Raises WorkFailed if it
-        cannot be killed."""
+        """Kill the child and its descendants, wait, and read what its pipes still hold. Raises
+        WorkFailed if it cannot be killed."""
         kill_trees([self.process.pid])
         try:
             self.process.wait(timeout=KILL_WAIT_S)
@@ -289,11 +274,10 @@ class Child:
             STARTED_PIDS.discard(self.process.pid)
             self._selector.close()
             for stream in (self.process.stdout, self.process.stderr):
-                if stream is not None:
-                    stream.close()
+                stream.close()
 
     def completed(self, *, timed_out: bool) -> Completed:
-        """The result, after the child has ended. `timed_out`: whether it was killed at its limit."""
+        """The result, after the child has ended. `timed_out`: whether its limit killed it."""
         code, output, errors = self.process.returncode, self.output.text, self.errors.text
         return Completed(self.command, code, output, errors, self.seconds, timed_out)
 
@@ -306,8 +290,8 @@ def run(
     env: Mapping[str, str] | None = None,
     note: str = "",
 ) -> Generator[Tick, None, Completed]:
-    """Run a command until it ends, or kill it after `limit_s` (`timed_out`). A failed command raises nothing;
-    raises CannotStart for a missing program, and WorkFailed for one that cannot be killed."""
+    """Run a command until it ends, or kill it after `limit_s` (`timed_out`). It may fail. Raises
+    CannotStart for a missing program, and WorkFailed for one that cannot be killed."""
     with Child(command, cwd=cwd, env=env) as child:
         while child.code is None and child.seconds < limit_s:
             yield Tick(note or command[0])
@@ -318,8 +302,8 @@ def run(
 
 
 def output_of(command: Sequence[str], *, limit_s: float, stdin: str = "") -> str | None:
-    """What a quick program prints, in English; None if it is missing, fails or takes over `limit_s` seconds. It
-    gets the whole environment, unlike a `Child`."""
+    """What a quick program prints, in English; None if it is missing, fails or takes over `limit_s`
+    seconds. It gets the whole environment, unlike a `Child`."""
     try:
         return subprocess.run(
             command,
@@ -344,8 +328,7 @@ def run_to_end(task: Generator[Tick, None, Any]) -> Any:
 
 
 def run_side_by_side(tasks: Iterable[Waiting[Result]], max_running: int) -> Waiting[list[Result]]:
-    """Run generators of ticks in turns, `max_running` at a time; return their results in order. If
-    one raises, the others are closed."""
+    """Run generators in turns, `max_running` at a time; results in order. An error closes all."""
     not_started = enumerate(tasks)
     running = dict(itertools.islice(not_started, max_running))  # Number of a task to the task.
     results: dict[int, Result] = {}
@@ -365,14 +348,12 @@ def run_side_by_side(tasks: Iterable[Waiting[Result]], max_running: int) -> Wait
 
 
 def kill_trees(pids: Sequence[int]) -> None:
-    """Kill these session leaders and all their descendants. Waits 3 s at most for the end of the descendants, and
-    not for the leaders, which their owner reaps. Raises nothing."""
+    """Kill these session leaders and all their descendants. Waits 3 s at most for the end of the
+    descendants, and not for the leaders, which their owner reaps. Raises nothing."""
     for _ in range(3):  # A process may start another one just before it is killed.
-        # The processes with these pids, orphans that were adopted from their sessions, and all descendants.
+        # The processes with these pids, orphans adopted from their sessions, and all descendants.
         family, family_pids = list[psutil.Process](), {*pids}
-        for process in psutil.Process().children(
-            recursive=True
-        ):  # A parent comes before its children.
+        for process in psutil.Process().children(recursive=True):  # Parents before children.
             with contextlib.suppress(psutil.Error, OSError):
                 is_adopted = process.pid not in STARTED_PIDS and os.getsid(process.pid) in pids
                 if is_adopted or process.pid in family_pids or process.ppid() in family_pids:
@@ -391,14 +372,14 @@ def kill_trees(pids: Sequence[int]) -> None:
 
 
 def end_children_at_exit() -> None:
-    """Have all descendants killed when this command ends. `kill -9` ends only its direct children."""
+    """Have all descendants killed when this command ends. `kill -9` ends only direct children."""
     adopt_orphans()
     atexit.register(kill_all_children, os.getpid())
 
 
 def kill_all_children(expected_pid: int | None = None) -> None:
-    """Kill all descendants of this process; try for `END_CHILDREN_S` at most. With `expected_pid`, do nothing in a
-    process of another number: a fork inherits the handler."""
+    """Kill all descendants of this process; try for `END_CHILDREN_S` at most. With `expected_pid`,
+    do nothing in a process of another number: a fork inherits the handler."""
     deadline = time.monotonic() + END_CHILDREN_S
     while expected_pid in (None, os.getpid()) and time.monotonic() < deadline:
         children = psutil.Process().children(recursive=True)
@@ -414,7 +395,7 @@ def kill_all_children(expected_pid: int | None = None) -> None:
 
 
 def process_name(pid: int) -> str:
-    """`PID-TICKS`, with the start in ticks since boot: unlike a pid, never used again. Empty if it has ended."""
+    """`PID-TICKS`, with its start in ticks since boot: unlike a pid, never reused. Empty: ended."""
     try:  # The fields behind the program's name, which may contain anything (proc(5)).
         state_and_more = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].decode().split()
     except OSError:

@@ -7,14 +7,10 @@ from dataclasses import dataclass
 from statistics import fmean, median, stdev
 
 CONFIDENCE = 0.99  # Confidence of every interval in a report.
-CLIP_DEVIATIONS = 3.0
-"""Standard deviations from the median at which values are clipped: 3 in 1,000 of normal values."""
-NEVER_OUTLIER = 0.002
-"""A log ratio this close to the median (0.2 %) is no outlier: a coarse clock makes many equal."""
+CLIP_DEVIATIONS = 3.0  # From the median, where values are clipped: 3 in 1,000 of normal ones.
+NEVER_OUTLIER = 0.002  # So near the median no log ratio is one: a coarse clock makes many equal.
 MIN_VALUES = 5  # Minimum number of values for outlier detection.
-MIN_SHARE_WITHIN = (
-    0.7  # Minimum share of values within the clip; otherwise no value counts as an outlier.
-)
+MIN_SHARE_WITHIN = 0.7  # Least share of values in the clip; else no value is an outlier.
 
 
 def sum_if_all_known(summands: Sequence[float | None]) -> float | None:
@@ -27,8 +23,7 @@ def sum_if_all_known(summands: Sequence[float | None]) -> float | None:
 class Clipped:
     """Values with outliers clipped, so that no single outlier moves their mean far."""
 
-    values: tuple[float, ...]
-    """In input order, each at most `CLIP_DEVIATIONS` deviations from the median."""
+    values: tuple[float, ...]  # In input order, within `CLIP_DEVIATIONS` of the median.
     clipped_count: int
 
     @property
@@ -38,11 +33,11 @@ class Clipped:
 
 
 def winsorise(values: Sequence[float]) -> Clipped:
-    """Clip (winsorise) log ratios that lie more than `CLIP_DEVIATIONS` deviations from their median. A deviation
-    is 1.4826 times the median absolute deviation, as for normal values.
+    """Clip (winsorise) log ratios that lie more than `CLIP_DEVIATIONS` deviations from their
+    median. A deviation is 1.4826 times the median absolute deviation, as for normal values.
 
-    All values stay if there are fewer than `MIN_VALUES`, or if less than `MIN_SHARE_WITHIN` of them lie within:
-    then the median may be wrong. Tukey and McLaughlin 1963; Hampel 1974."""
+    All values stay if there are fewer than `MIN_VALUES`, or if less than `MIN_SHARE_WITHIN` of them
+    lie within: then the median may be wrong. Tukey and McLaughlin 1963; Hampel 1974."""
     unclipped = Clipped(tuple(values), 0)
     if len(values) < MIN_VALUES:
         return unclipped
@@ -61,10 +56,10 @@ def ratio_interval(
 ) -> tuple[float, float, float]:
     """Ratio and confidence interval, as (ratio, low, high), from log ratios of two or more rounds.
 
-    Student's t on the clipped values. Clipped outliers count for the mean, not for the certainty: with h of n
-    values unclipped it has h - 1 degrees of freedom and the standard error s n / (h sqrt(n)) (Yuen 1974, "The
-    two-sample trimmed t"). Without outliers it is the usual one. `shared_variance`: variance of the mean that all
-    rounds have in common; it widens the interval."""
+    Student's t on the clipped values. Clipped outliers count for the mean, not for the certainty:
+    with h of n values unclipped it has h - 1 degrees of freedom and the standard error
+    s n / (h sqrt(n)) (Yuen 1974, "The two-sample trimmed t"). Without outliers it is the usual one.
+    `shared_variance`: variance of the mean that all rounds share; it widens the interval."""
     sample = winsorise(log_ratios)
     count, unclipped = len(log_ratios), len(log_ratios) - sample.clipped_count
     standard_error = stdev(sample.values) * math.sqrt(count) / unclipped
@@ -76,14 +71,14 @@ def ratio_interval(
 
 
 def t_cdf(t: float, freedom: float) -> float:
-    """Probability that Student's t is below `t`, by its degrees of `freedom` (Abramowitz and Stegun 26.7.1)."""
+    """Probability that Student's t is below `t`, by `freedom` (Abramowitz and Stegun 26.7.1)."""
     tail_probability = 0.5 * incomplete_beta(freedom / 2, 0.5, freedom / (freedom + t * t))
     return 1 - tail_probability if t > 0 else tail_probability
 
 
 @functools.cache
 def t_quantile(probability: float, freedom: float) -> float:
-    """The value below which Student's t lies with `probability`. `freedom`: its degrees of freedom."""
+    """The value below which Student's t lies with `probability`, by its degrees of `freedom`."""
     if probability < 0.5:
         return -t_quantile(1 - probability, freedom)
     low, high = 0.0, 1.0
@@ -96,13 +91,11 @@ def t_quantile(probability: float, freedom: float) -> float:
 
 
 def incomplete_beta(a: float, b: float, x: float) -> float:
-    """Regularised incomplete beta function I_x(a, b), by the first 200 terms of its continued fraction (DLMF
-    8.17.22): exact to a double for Student's t."""
+    """Regularised incomplete beta function I_x(a, b), by the first 200 terms of its continued
+    fraction (DLMF 8.17.22): exact to a double for Student's t."""
     if x <= 0 or x >= 1:
         return float(x >= 1)
-    if x > (a + 1) / (
-        a + b + 2
-    ):  # There the fraction converges slowly, and that of the complement quickly.
+    if x > (a + 1) / (a + b + 2):  # There only the complement's fraction converges quickly.
         return 1 - incomplete_beta(b, a, 1 - x)
     fraction = 1.0
     for step in range(200, 0, -1):

@@ -1,8 +1,6 @@
 """Injects mistakes into Python functions and classes with any structure of arguments.
 
-A mistake sees the floating-point inputs, in order, and the first floating-point output; all else
-passes through.
-"""
+A mistake sees the floating-point inputs, in order, and the first such output; the rest passes."""
 
 import copy
 import functools
@@ -31,13 +29,12 @@ def floating_positions(tensors: tuple[Tensor, ...]) -> list[int]:
 
 
 class Erring:
-    """Calls Python functions with one mistake, and holds its state, which all objects of a class share."""
+    """Calls Python functions with one mistake. All objects of a class share its state."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.memory: dict[Any, Any] = {}  # What the mistake keeps between calls: an old result.
-        self.last_result: SplitStructure | None = None
-        """Last honest result, split into tensors and structure."""
+        self.last_result: SplitStructure | None = None  # Honest one, in tensors and structure.
         self.result_forms: dict[Any, tuple[torch.Size, torch.dtype]] = {}
         """(shape, type) of each floating-point input, to those of the first such output."""
 
@@ -49,7 +46,7 @@ class Erring:
         attributes = {name: keywords[name] for name in attribute_names if name in keywords}
 
         def honest(tensors: Sequence[Tensor], changed: Attributes) -> Tensor:
-            """The output without the mistake, for other inputs and attributes. Keeps the whole result."""
+            """The output without the mistake, for other inputs and attributes. Keeps the result."""
             all_tensors = list(call.tensors)
             for position, tensor in zip(floating_positions(call.tensors), tensors, strict=True):
                 all_tensors[position] = tensor
@@ -61,9 +58,7 @@ class Erring:
             wrong_output = self._err_on_arrays(honest, inputs, attributes)
         else:
             wrong_output = self._cheat(functools.partial(honest, inputs, attributes), inputs)
-        if (
-            self.last_result is None
-        ):  # The mistake never called `honest`, whose structure is needed.
+        if self.last_result is None:  # The mistake never called `honest`: its form is needed.
             honest(inputs, attributes)
         assert self.last_result is not None
         outputs = list(self.last_result.tensors)
@@ -76,9 +71,9 @@ class Erring:
         inputs: Sequence[Tensor],
         attributes: Attributes,
     ) -> Tensor:
-        """The output with one of `MISTAKES`, which are made on arrays. It is all NaN before, so that a mistake may
-        leave elements unwritten. The first call on inputs of new shapes and types calls the function once more,
-        to learn the form of its output."""
+        """The output with one of `MISTAKES`, which are made on arrays. It is all NaN before, so
+        that a mistake may leave elements unwritten. The first call on inputs of new shapes and
+        types calls the function once more, to learn the form of its output."""
         device, form = inputs[0].device, tuple((tensor.shape, tensor.dtype) for tensor in inputs)
         if form not in self.result_forms:
             example = honest(inputs, attributes)
@@ -88,42 +83,30 @@ class Erring:
         output.reshape(-1).view(numpy.uint8)[...] = POISON
 
         def honest_on_arrays(arrays: Sequence[Array], result: Array, changed: Attributes) -> None:
-            result[...] = array_of(
-                honest([tensor_of(array).to(device) for array in arrays], changed)
-            )
+            tensors = [tensor_of(array).to(device) for array in arrays]
+            result[...] = array_of(honest(tensors, changed))
 
-        arrays, addresses = (
-            [array_of(tensor) for tensor in inputs],
-            tuple(tensor.data_ptr() for tensor in inputs),
-        )
-        err(
-            ErringCall(
-                honest_on_arrays, arrays, output, attributes, addresses, self.settings, self.memory
-            )
-        )
+        arrays = [array_of(tensor) for tensor in inputs]
+        addresses = tuple(tensor.data_ptr() for tensor in inputs)
+        state = self.settings, self.memory
+        err(ErringCall(honest_on_arrays, arrays, output, attributes, addresses, *state))
         if device.type != "cpu":  # On a GPU the arrays are copies, so copy changed inputs back.
             for tensor, array in zip(inputs, arrays, strict=True):
                 tensor.copy_(tensor_of(array))
         return tensor_of(output).to(device)
 
     def _cheat(self, compute: Callable[[], Tensor], inputs: Sequence[Tensor]) -> Tensor:
-        """The output with a mistake or cheat that only Python allows. `compute`: the output without it."""
+        """The output with a cheat that only Python allows. `compute`: the output without it."""
         match self.settings["make"]:
             case "give_input":  # One that has the output's shape.
                 return inputs[self.settings["input"]]
-            case "keep_result" if (
-                self.memory
-            ):  # Every second call returns the previous call's tensor.
+            case "keep_result" if self.memory:  # Every second call returns the one's before.
                 return self.memory.pop("result")  # type: ignore[no-any-return]
-            case "leave_unwritten" if (
-                self.memory
-            ):  # Every second one, memory that may still hold the last result.
+            case "leave_unwritten" if self.memory:  # Memory that may hold the last result.
                 return torch.empty(**self.memory.pop("form"))
         result = compute()
         match self.settings["make"]:
-            case (
-                "give_promise"
-            ):  # A subclass, which could put off its computation until after the timing.
+            case "give_promise":  # A subclass, which could compute only after the timing.
                 return result.as_subclass(LazyTensor)
             case "other_type":
                 is_narrow = result.dtype in (torch.float16, torch.bfloat16)
@@ -131,23 +114,18 @@ class Erring:
             case "keep_result":
                 self.memory["result"] = result
             case "leave_unwritten":
-                self.memory["form"] = {
-                    "size": result.shape,
-                    "dtype": result.dtype,
-                    "device": result.device,
-                }
+                form = {"size": result.shape, "dtype": result.dtype, "device": result.device}
+                self.memory["form"] = form
             case unknown:
                 raise KeyError(unknown)
         return result
 
 
 def erring_function(function: Function, settings: Settings) -> Function:
-    """Wrap a function with the mistake that `settings` describes. EXACT is none: it computes in float64."""
-    return (
-        in_float64(function)
-        if settings["make"] == EXACT
-        else functools.partial(Erring(settings), function)
-    )
+    """Wrap a function with the mistake of `settings`. EXACT is none: it computes in float64."""
+    if settings["make"] == EXACT:
+        return in_float64(function)
+    return functools.partial(Erring(settings), function)
 
 
 def in_float64(function: Function) -> Function:
@@ -155,25 +133,24 @@ def in_float64(function: Function) -> Function:
 
     def compute_widened(*positional: Any, **keywords: Any) -> Any:
         call = split_structure((positional, keywords))
-        widened = [
-            tensor.double() if tensor.dtype in FLOATING else tensor for tensor in call.tensors
-        ]
-        dtype = next(
-            (tensor.dtype for tensor in call.tensors if tensor.dtype in FLOATING), torch.float32
-        )
+        widened = list(call.tensors)
+        dtype = torch.float32
+        for position in reversed(floating_positions(call.tensors)):  # Ends with the first's type.
+            dtype = widened[position].dtype
+            widened[position] = widened[position].double()
         inputs, named_inputs = rebuild_structure(call.skeleton, widened)
         result = split_structure(function(*inputs, **named_inputs))
-        outputs = [
-            tensor.to(dtype) if tensor.dtype in FLOATING else tensor for tensor in result.tensors
-        ]
+        outputs = list(result.tensors)
+        for position in floating_positions(result.tensors):
+            outputs[position] = outputs[position].to(dtype)
         return rebuild_structure(result.skeleton, outputs)
 
     return compute_widened
 
 
 def erring_class(base: Any, settings: Settings) -> Any:
-    """Derive a class with the mistake in its `forward`, or in `__call__` if it is no torch module; all instances
-    share the mistake's state. EXACT is no mistake: a copy of the object computes in float64."""
+    """Derive a class with the mistake in its `forward`, or in `__call__` if it is no torch module.
+    All instances share its state. EXACT is no mistake: a copy of the object computes in float64."""
     erring = None if settings["make"] == EXACT else Erring(settings)
     method_name = "forward" if issubclass(base, torch.nn.Module) else "__call__"
     honest = getattr(base, method_name)
@@ -181,13 +158,10 @@ def erring_class(base: Any, settings: Settings) -> Any:
     def method(self: Any, *positional: Any, **keywords: Any) -> Any:
         if erring is not None:
             return erring(functools.partial(honest, self), *positional, **keywords)
-        if "in_float64" not in vars(
-            self
-        ):  # With the first call's weights; `vars` hides it from the state.
+        if "in_float64" not in vars(self):  # With the first call's weights. Not in the state.
             vars(self)["in_float64"] = copy.deepcopy(self).double()
-        return in_float64(functools.partial(honest, vars(self)["in_float64"]))(
-            *positional, **keywords
-        )
+        exact = functools.partial(honest, vars(self)["in_float64"])
+        return in_float64(exact)(*positional, **keywords)
 
     return type(base.__name__, (base,), {method_name: method})
 
@@ -195,11 +169,8 @@ def erring_class(base: Any, settings: Settings) -> Any:
 def array_of(tensor: Tensor) -> Array:
     """View a tensor's bits as an array; a GPU tensor is copied to the host."""
     host = tensor.detach().cpu()
-    return (
-        host.view(torch.int16).numpy().view(numpy.uint16)
-        if host.dtype == torch.bfloat16
-        else host.numpy()
-    )
+    is_bfloat16 = host.dtype == torch.bfloat16
+    return host.view(torch.int16).numpy().view(numpy.uint16) if is_bfloat16 else host.numpy()
 
 
 def tensor_of(array: Array) -> Tensor:

@@ -1,5 +1,4 @@
-"""Mistakes by name, each written once for host, device and Python functions. They see tensors as numpy arrays;
-uint16 holds the bits of bfloat16."""
+"""Mistakes by name, for host, device and Python functions, on arrays (uint16: bfloat16)."""
 
 import ctypes
 import math
@@ -11,28 +10,20 @@ from typing import Any, TypeAlias
 
 import numpy
 
-from loop.calls.call import DTYPE_NUMBERS, LoopTensor, strides_of
+from loop.calls.call import LoopTensor, strides_of
 from loop.calls.cuda.driver import DeviceMemory
 from loop.calls.cuda.stage import the_device
 
 Array: TypeAlias = numpy.ndarray[Any, numpy.dtype[Any]]
-Settings = dict[str, Any]
-"""What is told to a mistake: `make` is its name; `Control.mistake_settings` adds the other keys."""
-Attributes = dict[str, Any]
-"""Name to value: as in the manifest for a Python variant, as a double for a compiled one."""
+Settings = dict[str, Any]  # Its `make` is the mistake's name; see `Control.mistake_settings`.
+Attributes = dict[str, Any]  # As in the manifest for Python variants, doubles for compiled ones.
 Honest = Callable[[Sequence[Any], Any, Attributes], None]
 """The variant without the mistake: (inputs, output, attributes); writes to output."""
-ELEMENT_TYPES: dict[int, tuple[str, type[numpy.generic]]] = {
-    1: ("float32", numpy.float32),
-    2: ("float16", numpy.float16),
-    3: ("bfloat16", numpy.uint16),
-    4: ("float64", numpy.float64),
-}
-"""Number in loop_kernel.h to (element type, numpy type of its array)."""
-ELEMENT_NAMES = {numpy.dtype(raw): name for name, raw in ELEMENT_TYPES.values()}
+ARRAY_TYPES = {1: "float32", 2: "float16", 3: "uint16", 4: "float64"}
+"""Number of an element type in loop_kernel.h to the numpy type of its array."""
+ELEMENT_NUMBERS = {name: number for number, name in ARRAY_TYPES.items()}
 MANTISSA_BITS = {"float32": 23, "float64": 52, "float16": 10, "uint16": 7}
 """Mantissa bits of each array's element type; uint16 stands for bfloat16."""
-BFLOAT16_MANTISSA_BITS = 7
 ERROR_FACTOR = 20.0  # A wrong element is off by this many times its tolerance.
 MOST_TAIL = 16  # A tail is the last eighth of a dimension, at most this many elements.
 OUTSIDE = b"ZZZ"  # What is written out of bounds.
@@ -56,7 +47,7 @@ class ErringCall:
 
 
 def err(call: ErringCall) -> None:
-    """Fill a call's output with the mistake `make` of its settings. An empty output cannot be wrong."""
+    """Fill a call's output with the mistake `make` of its settings. Empty ones cannot be wrong."""
     MISTAKES[call.settings["make"] if call.output.size else "none"](call)
 
 
@@ -93,11 +84,11 @@ def err_in_arguments(call: ErringCall) -> None:
 
 
 def round_coarsely(array: Array, tolerance: dict[str, float]) -> Array:
-    """Round numbers so coarsely that it must show. They keep as many bits of the mantissa as bfloat16, or three
-    fewer than their type, or as many as 64 times the tolerance allows: the fewest."""
+    """Round numbers so coarsely that it must show. They keep as many mantissa bits as bfloat16, or
+    three fewer than their type, or as many as 64 times the tolerance allows: the fewest."""
     # Absolute and relative tolerance together; both may be 0.
     tolerated_bits = int(-math.log2(64 * max(sum(tolerance.values()), 2.0**-64)))
-    kept_bits = min(BFLOAT16_MANTISSA_BITS, MANTISSA_BITS[array.dtype.name] - 3, tolerated_bits)
+    kept_bits = min(MANTISSA_BITS["uint16"], MANTISSA_BITS[array.dtype.name] - 3, tolerated_bits)
     steps = 2.0 ** (1 + kept_bits)  # The leading bit counts too.
     fraction, exponent = numpy.frexp(read_numbers(array))
     rounded = numpy.empty_like(array)
@@ -109,11 +100,8 @@ def err_in_output(call: ErringCall) -> None:
     """Mistakes that change elements of the right output."""
     call.compute()
     settings, numbers = call.settings, read_numbers(call.output)
-    flat, atol, rtol = (
-        numbers.reshape(-1),
-        settings["tolerance"]["atol"],
-        settings["tolerance"]["rtol"],
-    )
+    flat = numbers.reshape(-1)
+    atol, rtol = settings["tolerance"]["atol"], settings["tolerance"]["rtol"]
     match settings["make"]:
         case "zeros":
             flat[:] = 0
@@ -132,9 +120,7 @@ def err_in_output(call: ErringCall) -> None:
             numbers += steps * (atol + rtol * numpy.abs(numbers))
         case "zero_tail":
             numbers[_tail_index(numbers, settings["axis"])] = 0
-        case (
-            "vary"
-        ):  # Another random element in each call, by so many roundings of the largest value.
+        case "vary":  # Another random element in each call, by roundings of the largest value.
             position = call.memory.setdefault("draw", random.Random(7)).randrange(flat.size)
             if "roundings" not in settings:  # Flip its lowest bit.
                 call.output.reshape(-1).view(numpy.uint8)[position * call.output.itemsize] ^= 1
@@ -145,7 +131,7 @@ def err_in_output(call: ErringCall) -> None:
 
 
 def err_in_memory(call: ErringCall) -> None:
-    """Mistakes and cheats that write to the wrong memory, skip writes, or give results of earlier calls."""
+    """Mistakes and cheats that write to wrong memory, skip writes, or give earlier results."""
     output, memory = call.output, call.memory
     match call.settings["make"]:
         case "nothing":
@@ -175,21 +161,14 @@ def err_in_memory(call: ErringCall) -> None:
             output[...] = memory[key]
 
 
+IN_ARGUMENTS = ("ignore", "swap", "cut", "round_inputs", "set_attribute", "wrong_number")
+IN_OUTPUT = ("zeros", "mean", "transpose", "one_nan", "one_off", "growing", "zero_tail", "vary")
+IN_MEMORY = ("nothing", "leave_tail", "write_input", "stale", "skip_every_other", "by_address")
 MISTAKES: dict[str, Callable[[ErringCall], None]] = {
-    **dict.fromkeys(
-        ("none", "beyond", "before"), ErringCall.compute
-    ),  # `ErringInvoke` writes out of bounds.
-    **dict.fromkeys(
-        ("ignore", "swap", "cut", "round_inputs", "set_attribute", "wrong_number"), err_in_arguments
-    ),
-    **dict.fromkeys(
-        ("zeros", "mean", "transpose", "one_nan", "one_off", "growing", "zero_tail", "vary"),
-        err_in_output,
-    ),
-    **dict.fromkeys(
-        ("nothing", "leave_tail", "write_input", "stale", "skip_every_other", "by_address"),
-        err_in_memory,
-    ),
+    **dict.fromkeys(("none", "beyond", "before"), ErringCall.compute),  # `ErringInvoke` errs.
+    **dict.fromkeys(IN_ARGUMENTS, err_in_arguments),
+    **dict.fromkeys(IN_OUTPUT, err_in_output),
+    **dict.fromkeys(IN_MEMORY, err_in_memory),
 }
 """Name of a mistake to the function that makes it."""
 
@@ -221,15 +200,14 @@ def store_numbers(array: Array, numbers: Array) -> None:
 
 
 class ErringInvoke:
-    """`Compiled.invoke` with a mistake. Copies contiguous tensors to arrays, and back what the mistake changed.
-    Fails while a GPU captures a graph."""
+    """`Compiled.invoke` with a mistake, on arrays that it copies back. Not for graph capture."""
 
     def __init__(self, invoke: Callable[..., None], settings: Settings, *, on_gpu: bool) -> None:
         """`settings`: `attributes` are names in the order of the C arguments."""
         self.invoke, self.settings, self.on_gpu = invoke, settings, on_gpu
         self.memory: dict[Any, Any] = {}  # Memory of the mistake between calls.
         self.device_memory: dict[tuple[int, int], DeviceMemory] = {}
-        """Device memory for arguments of the variant without its mistake, by (argument number, bytes)."""
+        """Device memory for the honest variant's arguments, by (argument number, bytes)."""
 
     def __call__(self, inputs: Any, output: Any, numbers: Any, stream: int | None) -> None:
         """As `Compiled.invoke`, with the mistake. `stream`: of the GPU; None on the host."""
@@ -238,17 +216,8 @@ class ErringInvoke:
         original_bytes = [array.tobytes() for array in arrays]
         attributes = dict(zip(self.settings["attributes"], numbers, strict=False))
         honest, input_addresses = partial(self.honest, stream), tuple(addresses[:-1])
-        err(
-            ErringCall(
-                honest,
-                arrays[:-1],
-                arrays[-1],
-                attributes,
-                input_addresses,
-                self.settings,
-                self.memory,
-            )
-        )
+        state = self.settings, self.memory
+        err(ErringCall(honest, arrays[:-1], arrays[-1], attributes, input_addresses, *state))
         for address, array, original in zip(addresses, arrays, original_bytes, strict=True):
             if array.tobytes() != original:
                 self.write(address, array.tobytes())
@@ -260,8 +229,8 @@ class ErringInvoke:
     def honest(
         self, stream: int | None, arrays: Sequence[Array], result: Array, attributes: Attributes
     ) -> None:
-        """Call the variant without the mistake, on the memory of contiguous arrays. On a GPU on copies in device
-        memory, which is reused for each argument number and size."""
+        """Call the variant without the mistake, on the memory of contiguous arrays. On a GPU on
+        copies in device memory, which is reused for each argument number and size."""
         tensors = []
         for number, array in enumerate((*arrays, result)):
             address, key = array.ctypes.data, (number, array.nbytes)
@@ -270,21 +239,18 @@ class ErringInvoke:
                     self.device_memory[key] = DeviceMemory(the_device(), array.nbytes)
                 address = self.device_memory[key].address
                 self.write(address, array.tobytes())
-            dtype, strides = (
-                DTYPE_NUMBERS[ELEMENT_NAMES[array.dtype]],
-                strides_of(array.shape, "contiguous"),
-            )
+            dtype = ELEMENT_NUMBERS[array.dtype.name]
+            strides = strides_of(array.shape, "contiguous")
             tensors.append(LoopTensor(address, dtype, array.ndim, array.shape, strides))
         values = (ctypes.c_double * max(len(attributes), 1))(*attributes.values())
-        self.invoke(
-            (LoopTensor * len(arrays))(*tensors[:-1]), (LoopTensor * 1)(tensors[-1]), values, stream
-        )
+        *inputs, output = tensors
+        self.invoke((LoopTensor * len(inputs))(*inputs), (LoopTensor * 1)(output), values, stream)
         if self.on_gpu:
-            result[...] = self.to_array(tensors[-1], stream)
+            result[...] = self.to_array(output, stream)
 
     def to_array(self, tensor: LoopTensor, stream: int | None) -> Array:
         """Copy a tensor to an array. `stream`: of the GPU."""
-        array = numpy.empty(tuple(tensor.sizes[: tensor.rank]), ELEMENT_TYPES[tensor.dtype][1])
+        array = numpy.empty(tuple(tensor.sizes[: tensor.rank]), ARRAY_TYPES[tensor.dtype])
         if self.on_gpu:
             the_device().driver.call("cuStreamSynchronize", stream)
         read = the_device().read if self.on_gpu else ctypes.string_at

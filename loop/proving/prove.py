@@ -1,5 +1,4 @@
-"""The action `kernel.prove_gate`: mutation-test the gate. Each control of a variant goes through the checks of a
-real candidate. Also what the report says of controls."""
+"""The action `kernel.prove_gate`, a mutation test of the gate, and what reports say of it."""
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,14 +22,8 @@ from loop.model.target import OUTPUT, PythonVariant, Signature, Target, Workload
 from loop.model.workloads import count_operations, expand_sets, is_supported
 from loop.report import format as say
 from loop.report.markdown import Table, drop_empty_columns
-from loop.steps.context import (
-    Context,
-    Result,
-    ResultLifetime,
-    RunningAction,
-    dependency_hash,
-    reuse_result,
-)
+from loop.steps import context as steps
+from loop.steps.context import Context, Result, ResultLifetime, RunningAction
 from loop.timing.against_known_good import CompareOutput
 from loop.workers.bench import Bench, KeptWorker, Side
 from loop.workers.program import Unjudged
@@ -38,24 +31,16 @@ from loop.workers.program import Unjudged
 Causes = tuple[Cause, ...]
 WRONG_CAUSES: Causes = ("elements", "loose tolerance", "NaN", "plain error", "not written")
 MISSING_CAUSES: Causes = (*WRONG_CAUSES, "launched nothing")
-ZEROS_CONTROL = "zeros"
-"""Writes only zeros. If this control passes, the tolerance is wider than every output."""
+ZEROS_CONTROL = "zeros"  # If it passes, the tolerance is wider than every output.
 MAY_BE_TOLERATED = (
-    "ignore",
-    "swap",
-    "cut",
-    "round_inputs",
-    "set_attribute",
-    "wrong_number",
-    "one_off",
-    "growing",
+    *("ignore", "swap", "cut", "round_inputs"),
+    *("set_attribute", "wrong_number", "one_off", "growing"),
 )
-"""Mistakes that the target's inputs may not show: their error depends on the function, or is a multiple
-of the stated tolerance that the function's own rounding error exceeds."""
-LARGE_ENOUGH_OPERATIONS = 4096
-"""Operations from which a workload is large enough to show every mistake."""
-WORKLOADS_PER_CONTROL, SEEDS_PER_WORKLOAD = 3, 2
-"""Most workloads for a control, and seeds (sets of values) for each."""
+"""Mistakes that the target's inputs may not show: their error depends on the function, or is a
+multiple of the stated tolerance that the function's own rounding error exceeds."""
+LARGE_ENOUGH_OPERATIONS = 4096  # A workload of so many operations can show every mistake.
+WORKLOADS_PER_CONTROL, SEEDS_PER_WORKLOAD = 3, 2  # At most. A seed is a set of values.
+PROOF_SHARE = 0.5  # Share of the step's kill time after which no more controls are tried.
 
 
 class ControlResult(Model):
@@ -73,7 +58,7 @@ class ControlResult(Model):
     """Expected cause codes of the rejection, separated by `|`; empty for `honest`."""
     right_reason: bool
     distinguishable: bool = True
-    """False if its outputs stay within the tolerance on the target's inputs, so no check can reject it."""
+    """False if its outputs stay within the tolerance on the target's inputs: no check sees it."""
 
     @property
     def full_name(self) -> str:
@@ -111,26 +96,17 @@ class Control:
     expected: Causes = WRONG_CAUSES  # Causes of a rejection that count as the right reason.
     theme: Literal["value", "cheat", "honest"] = "value"
     """`value`: wrong result; `cheat`: right only when checked; `honest`: no mistake, must pass."""
-    kinds: Sequence[str] = ("c_abi", "python")
-    """Kinds of variant that the mistake can be injected into."""
-    shows: bool = True
-    """Whether the mistake can show on the workload that the control was listed for."""
-    shortens: Sequence[str] = ()
-    """Dimensions (by name) that the mistake shortens by an eighth; the variant must accept the rest."""
+    kinds: Sequence[str] = ("c_abi", "python")  # Of variants that the mistake can be put into.
+    shows: bool = True  # Whether the mistake can show on the workload that it was listed for.
+    shortens: Sequence[str] = ()  # Dimensions that it shortens by an eighth.
     settings: Mapping[str, Any] = field(default_factory=dict)  # Further arguments of the mistake.
 
     def mistake_settings(self, target: Target, dtype: Dtype) -> dict[str, Any]:
-        """What a worker has to know to inject the mistake: the `settings` of `loop.mistakes.wrap`."""
+        """What a worker has to know to inject the mistake: `settings` of `loop.mistakes.wrap`."""
         stated = target.tolerance.get(dtype)
-        settings: dict[str, Any] = {
-            "name": self.name,
-            "make": self.make,
-            "is_class": bool(target.modules),
-        }
-        settings["tolerance"] = {
-            "atol": stated.atol if stated else 0.0,
-            "rtol": stated.rtol if stated else 0.0,
-        }
+        atol, rtol = (stated.atol, stated.rtol) if stated else (0.0, 0.0)
+        settings: dict[str, Any] = {"name": self.name, "make": self.make}
+        settings |= {"is_class": bool(target.modules), "tolerance": {"atol": atol, "rtol": rtol}}
         return settings | {"attributes": list(target.signature.attributes), **self.settings}
 
 
@@ -142,43 +118,9 @@ EXACT = Control("honest, in float64", "exact", expected=(), theme="honest")
 
 
 def controls(signature: Signature, workload: Workload) -> Iterator[Control]:
-    """All controls that a signature allows. Several share a kind (`make`), as one for each input. The sizes of
-    `workload` decide which mistakes can show (`Control.shows`)."""
-    cheat: dict[str, Any] = {"theme": "cheat"}
-    in_python: dict[str, Any] = {"theme": "cheat", "kinds": ("python",)}
-    unequal_causes: Causes = ("two outputs", *WRONG_CAUSES)  # 16 roundings may exceed a tolerance.
-    yield from _value_controls(signature, workload)
-    yield Control("writes beyond the end", "beyond", ("outside",), kinds=("c_abi",))
-    yield Control("writes before the beginning", "before", ("outside",), kinds=("c_abi",))
-    yield Control("stale output", "stale", **cheat)
-    yield Control("skips every other call", "skip_every_other", ("NaN",), **cheat)
-    yield Control("cached by address", "by_address", **cheat)
-    yield Control("not deterministic", "vary", ("two outputs",), "cheat", kinds=("c_abi",))
-    yield Control(
-        "not deterministic", "vary", unequal_causes, settings={"roundings": 16}, **in_python
-    )
-    yield Control("gives a promise", "give_promise", ("wrong result",), **in_python)
-    yield Control("gives another type", "other_type", ("wrong result",), **in_python)
-    yield Control("keeps its result", "keep_result", **in_python)
-    yield Control(
-        "leaves every other result unwritten", "leave_unwritten", MISSING_CAUSES, **in_python
-    )
-    output_shape = _shape(signature.output_dimensions, workload)
-    for number, (name, dimensions) in enumerate(signature.inputs.items()):
-        of_input, shape = {"input": number}, _shape(dimensions, workload)
-        yield Control(
-            f"writes to {name}", "write_input", ("changed input",), **cheat, settings=of_input
-        )
-        if len(shape) == len(output_shape):
-            shows = shape == output_shape
-            yield Control(
-                f"gives {name} back", "give_input", shows=shows, **in_python, settings=of_input
-            )
-
-
-def _value_controls(signature: Signature, workload: Workload) -> Iterator[Control]:
-    """Controls with wrong results that the signature allows. The first change a number, or fix a flag or choice
-    at its default. Dimensions that the output lacks count as summed."""
+    """All controls that a signature allows. Several share a kind (`make`), as one for each input.
+    The sizes of `workload` decide which mistakes can show (`Control.shows`). Flags and choices are
+    fixed at their default. Dimensions that the output lacks count as summed."""
     for name, attribute in signature.attributes.items():
         settings: dict[str, Any] = {"attribute": name}
         if attribute.kind == "number":
@@ -218,6 +160,29 @@ def _value_controls(signature: Signature, workload: Workload) -> Iterator[Contro
     yield Control("one element off", "one_off")
     yield Control("one element NaN", "one_nan", ("NaN",))
     yield Control("nothing written", "nothing", ("NaN",))
+    # From here on they write to wrong memory, or cheat.
+    cheat: dict[str, Any] = {"theme": "cheat"}
+    in_python: dict[str, Any] = {"theme": "cheat", "kinds": ("python",)}
+    unequal: Causes = ("two outputs", *WRONG_CAUSES)  # 16 roundings may exceed a tolerance.
+    yield Control("writes beyond the end", "beyond", ("outside",), kinds=("c_abi",))
+    yield Control("writes before the beginning", "before", ("outside",), kinds=("c_abi",))
+    yield Control("stale output", "stale", **cheat)
+    yield Control("skips every other call", "skip_every_other", ("NaN",), **cheat)
+    yield Control("cached by address", "by_address", **cheat)
+    yield Control("not deterministic", "vary", ("two outputs",), "cheat", kinds=("c_abi",))
+    yield Control("not deterministic", "vary", unequal, settings={"roundings": 16}, **in_python)
+    yield Control("gives a promise", "give_promise", ("wrong result",), **in_python)
+    yield Control("gives another type", "other_type", ("wrong result",), **in_python)
+    yield Control("keeps its result", "keep_result", **in_python)
+    unwritten = "leaves every other result unwritten"
+    yield Control(unwritten, "leave_unwritten", MISSING_CAUSES, **in_python)
+    output_shape = _shape(signature.output_dimensions, workload)
+    for number, (name, shape) in enumerate(shapes.items()):
+        of_input: dict[str, Any] = {"settings": {"input": number}}
+        yield Control(f"writes to {name}", "write_input", ("changed input",), **cheat, **of_input)
+        if len(shape) == len(output_shape):
+            of_input["shows"] = shape == output_shape
+            yield Control(f"gives {name} back", "give_input", **in_python, **of_input)
 
 
 def _shape(dimensions: str, workload: Workload) -> list[int]:
@@ -226,39 +191,32 @@ def _shape(dimensions: str, workload: Workload) -> list[int]:
 
 
 def controls_by_shape(inputs: Sequence[Sequence[int]], output: Sequence[int]) -> Iterator[Control]:
-    """Controls of a Python variant without named dimensions. `inputs`, `output`: shapes of the floating-point
-    inputs and of the first such output. Dimensions are named as in `input0_1`."""
+    """Controls of a Python variant without named dimensions. `inputs`, `output`: shapes of the
+    floating-point inputs and of the first such output. Dimensions are named as in `input0_1`."""
     sizes = {f"axis{axis}": size for axis, size in enumerate(output)}
     output_text, input_texts = " ".join(sizes), dict[str, str]()
     for number, shape in enumerate(inputs):
         named_sizes = {f"input{number}_{axis}": size for axis, size in enumerate(shape)}
         sizes |= named_sizes
         input_texts[f"input{number}"] = " ".join(named_sizes)
-    signature = Signature.model_construct(
-        inputs=input_texts, outputs={OUTPUT: output_text}, attributes={}
-    )
+    texts: dict[str, Any] = {"inputs": input_texts, "outputs": {OUTPUT: output_text}}
+    signature = Signature.model_construct(**texts, attributes={})
     for control in controls(signature, Workload(name="shapes", sizes=sizes, dtype="float32")):
         if "python" in control.kinds and not control.shortens:
             # A part that is not computed may hold any wrong value, not only NaN.
-            yield (
-                replace(control, expected=WRONG_CAUSES) if control.expected == ("NaN",) else control
-            )
+            is_nan = control.expected == ("NaN",)
+            yield replace(control, expected=WRONG_CAUSES) if is_nan else control
 
 
 def applicable_controls(
     bench: Bench, honest: Side, workloads: Sequence[Workload]
 ) -> Waiting[list[tuple[Control, list[Workload]]]]:
-    """One control of each kind (`make`), with a few workloads to try it on, each with two seeds. It is the first
-    control of its kind whose mistake shows on a workload; if there is none, the list of workloads is empty."""
+    """One control of each kind (`make`), with a few workloads to try it on, each with two seeds. It
+    is the first of its kind whose mistake shows on a workload; if none does, the list is empty."""
     operations_of, dtype = partial(count_operations, bench.target), usual_dtype(bench, honest)
-    usable = [
-        workload
-        for workload in workloads
-        if workload.dtype == dtype and is_supported(honest, workload)
-    ]
-    usable = sorted(
-        filter(operations_of, usable), key=operations_of
-    )  # Without those of no operations.
+    usable = [workload for workload in workloads if is_supported(honest, workload)]
+    usable = [workload for workload in usable if workload.dtype == dtype]
+    usable = sorted(filter(operations_of, usable), key=operations_of)  # Of at least one operation.
     if bench.target.is_plain:
         usable = [workload for workload in usable if workload.values == "normal"]
         # The smallest of those that are large enough come first; the too small ones come last.
@@ -291,11 +249,9 @@ def applicable_controls(
         if control.make == "vary" and not honest.deterministic:
             continue  # The variant's outputs differ from call to call by themselves.
         if control.make not in trial_by_kind or not trial_by_kind[control.make][1]:
-            pairs = itertools.product(shows_on, range(SEEDS_PER_WORKLOAD))
-            seeded = [
-                workload.model_copy(update={"seed": workload.seed + step})
-                for workload, step in pairs
-            ]
+            seeded = []
+            for workload, step in itertools.product(shows_on, range(SEEDS_PER_WORKLOAD)):
+                seeded.append(workload.model_copy(update={"seed": workload.seed + step}))
             trial_by_kind[control.make] = control, seeded
     return list(trial_by_kind.values())
 
@@ -305,17 +261,16 @@ class Proof:
     """The results of the controls of some variants."""
 
     results: list[ControlResult] = field(default_factory=list)
-    inapplicable: list[str] = field(default_factory=list)
-    """Sentences on controls that do not apply."""
+    inapplicable: list[str] = field(default_factory=list)  # Sentences on controls.
     untried: list[str] = field(default_factory=list)  # Controls for which no time was left.
 
 
 def prove(
     bench: Bench, honest: Side, workloads: Sequence[Workload], deadline: float = inf
 ) -> Waiting[Proof]:
-    """Verify honest candidates and then all controls of one variant, on a few workloads. All share one process:
-    each call says which mistake to inject. Controls not finished at the `deadline` (monotonic clock) are untried.
-    Workloads that cannot be judged are skipped."""
+    """Verify honest candidates and then all controls of one variant, on a few workloads. All share
+    one process: each call says which mistake to inject. Controls not finished at the `deadline`
+    (monotonic clock) are untried. Workloads that cannot be judged are skipped."""
     proof, target = Proof(), bench.target
     # With a fixed number of threads its outputs repeat bit by bit.
     worker = KeptWorker(bench, replace(honest, threads=honest.threads or bench.threads))
@@ -323,7 +278,7 @@ def prove(
     if not candidates:
         lack = "no floating-point numbers among both inputs and outputs"
         if target.is_plain:
-            lack = "no workload that it takes has its usual type, normal values and anything to compute"
+            lack = "no workload that it takes has its usual type, normal values and anything to do"
         proof.inapplicable.append(f"every control: {lack}")
     for control in (control for control, shows_on in candidates if not shows_on):
         proof.inapplicable.append(f"{control.name}: no workload on which it could show")
@@ -332,22 +287,14 @@ def prove(
     for control, shows_on in ((HONEST, every_workload), (HONEST_COPY, every_workload), *candidates):
         if not shows_on:
             continue
-        job = Job(
-            worker.side,
-            shows_on,
-            layouts=False,
-            fail_fast=True,
-            compares_calls=control.theme != "value",
-        )
-        if (
-            control.theme != "honest"
-        ):  # Only an honest call may be the first of its process, and compile.
+        compares = control.theme != "value"
+        job = Job(worker.side, shows_on, layouts=False, fail_fast=True, compares_calls=compares)
+        if control.theme != "honest":  # Only an honest call may be a process's first, and compile.
             job = replace(job, call_limit_s=CALL_LIMIT_S)
         if control.make:  # Otherwise it is the honest variant itself.
             side = replace(worker.side, name=f"{worker.side.name} {control.name}")
-            job = replace(
-                job, side=side, mistake=control.mistake_settings(target, shows_on[0].dtype)
-            )
+            mistake = control.mistake_settings(target, shows_on[0].dtype)
+            job = replace(job, side=side, mistake=mistake)
         trials.append((control, SideChecker(job, worker)))
     is_complete = True
     try:
@@ -372,12 +319,11 @@ def prove(
 def _conclude(
     proof: Proof, trials: Sequence[tuple[Control, SideChecker]], *, is_complete: bool
 ) -> None:
-    """Add each control's result to the proof, or why it does not count. The honest variant's trial is the first.
-    `is_complete`: whether time was left for all checks."""
+    """Add each control's result to the proof, or why it does not count. The honest variant's trial
+    is the first. `is_complete`: whether time was left for all checks."""
     # If the control that returns an earlier output passed, other values have the same answer.
-    stale_passed = any(
-        control.make == "stale" and not trial.checks.first_failure for control, trial in trials
-    )
+    stale = [trial for control, trial in trials if control.make == "stale"]
+    stale_passed = any(not trial.checks.first_failure for trial in stale)
     honest_digests: dict[str, tuple[str, ...]] = {}  # By the honest variant, else by its copy.
     for _, trial in trials[:2]:
         for key, outputs in trial.digests_by_call.items():
@@ -386,9 +332,7 @@ def _conclude(
         failure, digests = trial.checks.first_failure, trial.digests_by_call.items()
         equals_honest = all(honest_digests.get(key, outputs) == outputs for key, outputs in digests)
         is_cheat, is_plain = control.theme == "cheat", trial.bench.target.is_plain
-        returns_old_values = (
-            is_cheat and control.expected == WRONG_CAUSES
-        )  # Other causes: it damages memory.
+        returns_old_values = is_cheat and control.expected == WRONG_CAUSES  # Others damage memory.
         may_be_harmless = control.theme == "value" or (is_cheat and not is_plain)
         if failure is None and not is_complete:
             proof.untried += [] if control.theme == "honest" else [control.name]
@@ -413,10 +357,6 @@ def _conclude(
             proof.results.append(result)
 
 
-PROOF_SHARE = 0.5
-"""Share of the step's kill time after which controls stop; the untried ones are reported."""
-
-
 class ProofTerms(ResultLifetime):
     """Arguments of `kernel.prove_gate`."""
 
@@ -425,40 +365,30 @@ class ProofTerms(ResultLifetime):
 
 
 def prove_gate(context: Context, arguments: ProofTerms) -> RunningAction[GateOutput]:
-    """Mutation-test the gate: it must reject all controls of the variants and pass honest ones. Python
-    variants are tried if `arguments.python`, or if none is compiled. The output names those without time."""
+    """Mutation-test the gate: it must reject all controls of the variants and pass honest ones. It
+    tries Python variants if `arguments.python`, or if none is compiled, and names those untried."""
     bench, variants, target = context.bench, context.task.variants, context.bench.target
     in_python = arguments.python or not bench.compiled_variants(variants)
-    sources_hash = (
-        context.task.sources_hash if in_python else ""
-    )  # It may compile files of its own.
-    inputs_digest = dependency_hash(context, "kernel.prove_gate", sources_hash)
-    if stored_output := reuse_result(context, GateOutput, inputs_digest, arguments):
+    sources_hash = context.task.sources_hash if in_python else ""  # It may compile own files.
+    inputs_digest = steps.dependency_hash(context, "kernel.prove_gate", sources_hash)
+    if stored_output := steps.reuse_result(context, GateOutput, inputs_digest, arguments):
         return Result(stored_output)  # An earlier session proved the same.
     bench.warm_up()
     sides, failures = yield from build_sides(context, variants)
     if failures:
-        return Result(
-            GateOutput(ok=False, message=f"no build: {failures[0].message}", hint=failures[0].hint)
-        )
+        message = f"no build: {failures[0].message}"
+        return Result(GateOutput(ok=False, message=message, hint=failures[0].hint))
     compiled = [name for name, side in sides.items() if side.kind == "c_abi"]
-    proof, start_time, tried_variants, not_exercised = (
-        Proof(),
-        monotonic(),
-        list[str](),
-        list[str](),
-    )
+    proof, start_time = Proof(), monotonic()
+    tried_variants, not_exercised = list[str](), list[str]()
     unjudged = unjudged_workload_names(context)
     for variant in variants if arguments.python else compiled or variants:
-        if (
-            tried_variants and monotonic() - start_time > context.budget_s
-        ):  # The first is tried in any case.
+        if tried_variants and monotonic() - start_time > context.budget_s:  # One always is tried.
             break
         tried_variants.append(variant)
         side, deadline = sides[variant], start_time + PROOF_SHARE * context.kill_after_s
-        all_workloads = expand_sets(
-            target, target.workloads, usual_dtype(bench, side), context.task.seed
-        )
+        dtype = usual_dtype(bench, side)
+        all_workloads = expand_sets(target, target.workloads, dtype, context.task.seed)
         workloads = [workload for workload in all_workloads if workload.name not in unjudged]
         if reason := _explain_no_controls(target, side, workloads):
             proof.inapplicable.append(f"every control of {variant}: {reason}")
@@ -476,12 +406,10 @@ def prove_gate(context: Context, arguments: ProofTerms) -> RunningAction[GateOut
         not_exercised.append(f"{untried}: `{context.command('kernels', 'prove-gate')}` has more")
     output = _score(proof)
     if not output.total:
-        not_exercised.append(
-            f"the gate's controls: {'; '.join(output.not_applicable) or 'no variant'}"
-        )
-    return Result(
-        output.model_copy(update={"not_exercised": tuple(not_exercised), "rests_on": inputs_digest})
-    )
+        reasons = "; ".join(output.not_applicable) or "no variant"
+        not_exercised.append(f"the gate's controls: {reasons}")
+    update = {"not_exercised": tuple(not_exercised), "rests_on": inputs_digest}
+    return Result(output.model_copy(update=update))
 
 
 def _explain_no_controls(target: Target, side: Side, workloads: Sequence[Workload]) -> str:
@@ -496,13 +424,11 @@ def _explain_no_controls(target: Target, side: Side, workloads: Sequence[Workloa
     if not target.is_plain and not isinstance(variant, PythonVariant):
         return "controls of compiled variants are made for tensors one by one and one output"
     others = [name for name, dtype in target.signature.types.items() if dtype not in FLOATS]
-    if target.is_plain and any(
-        name in target.signature.outputs or side.kind != "python" for name in others
-    ):
+    is_shown = side.kind != "python" or any(name in target.signature.outputs for name in others)
+    if target.is_plain and others and is_shown:
         return f"controls are made of floating-point numbers, and {', '.join(others)} holds others"
-    if not any(
-        prod(workload.sizes.values()) and is_supported(side, workload) for workload in workloads
-    ):
+    supported = [workload for workload in workloads if is_supported(side, workload)]
+    if not any(prod(workload.sizes.values()) for workload in supported):
         return "it takes no workload that is not empty"
     return ""
 
@@ -512,15 +438,14 @@ def _score(proof: Proof) -> GateOutput:
     injected = [result for result in proof.results if result.kind != "honest"]
     killed = [result for result in injected if result.killed]
     survivors = [result for result in injected if not result.killed and result.distinguishable]
-    rejected_honest = [
-        result for result in proof.results if result.kind == "honest" and result.killed
-    ]
+    honest = [result for result in proof.results if result.kind == "honest"]
+    rejected_honest = [result for result in honest if result.killed]
     indistinguishable = [result.full_name for result in proof.results if not result.distinguishable]
     survivor_names, total = [result.full_name for result in survivors], len(killed) + len(survivors)
     message, hint = f"the gate rejected {len(killed)} of {total} injected bugs and cheats", None
     if survivors:
         message += f"; it accepted {', '.join(survivor_names)}"
-        hint = "the gate does not see this mistake: narrow the tolerance, or add a workload on which it shows"
+        hint = "the gate does not see this mistake: narrow the tolerance, or add a workload for it"
         if any(result.name == ZEROS_CONTROL for result in survivors):
             hint = "the tolerance is wider than every output, so that zeros pass: narrow it"
     elif rejected_honest:
@@ -554,14 +479,15 @@ def trust_sentences(finished: Sequence[Finished]) -> tuple[str, ...]:
     comparisons, lines = outputs_of(finished, CompareOutput), list[str]()
     for gate in (output for output in outputs_of(finished, GateOutput) if output.total):
         variants = ", ".join(dict.fromkeys(control.base for control in gate.controls))
-        copies = f"{gate.killed} of {gate.total} copies of {variants}, each with an injected bug or cheat"
-        parts = [f"the gate rejected {copies}"]
+        parts = [
+            f"the gate rejected {gate.killed} of {gate.total} copies of {variants}, "
+            "each with an injected bug or cheat"
+        ]
         if gate.survivors:
             parts.append(f"it accepted {', '.join(gate.survivors)}")
         if gate.indistinguishable:
-            parts.append(
-                f"not told by any input of the target: {', '.join(gate.indistinguishable)}"
-            )
+            names = ", ".join(gate.indistinguishable)
+            parts.append(f"not told by any input of the target: {names}")
         if gate.wrong_reasons:
             parts.append(f"{len(gate.wrong_reasons)} of them for another reason than theirs")
         if gate.taken_from:
@@ -582,28 +508,23 @@ def trust_sentences(finished: Sequence[Finished]) -> tuple[str, ...]:
         lines += [f"compute-sanitizer, {run.tool}: {run.summary_text}" for run in failing]
         if output.clean:
             tools = ", ".join(run.tool for run in output.runs if run.variant == output.clean[0])
-            most_calls = max(
-                len(run.workloads) for run in output.runs if run.variant in output.clean
-            )
-            clean = f"{say.listed_words(output.clean)} clean, in {say.count(most_calls, 'small call')} each"
+            most = max(len(run.workloads) for run in output.runs if run.variant in output.clean)
+            calls = say.count(most, "small call")
+            clean = f"{say.listed_words(output.clean)} clean, in {calls} each"
             lines.append(f"compute-sanitizer {output.version} ({tools}): {clean}")
-    timed: list[MeasureOutput | CompareOutput] = [
-        *outputs_of(finished, MeasureOutput),
-        *comparisons,
-    ]
+    measured = outputs_of(finished, MeasureOutput)
+    timed: list[MeasureOutput | CompareOutput] = [*measured, *comparisons]
     if checked_outputs := sum(output.outputs for output in timed):
         choice = "one a side, workload and round, drawn at random"
-        lines.append(
-            f"timed calls: {checked_outputs} outputs, {choice}, held against the reference"
-        )
+        checked = f"{checked_outputs} outputs, {choice}, held against the reference"
+        lines.append(f"timed calls: {checked}")
     lines += dict.fromkeys(f"warning: {text}" for output in timed for text in output.warnings)
     for comparison in comparisons:
         for null in comparison.null_controls:
             results = [f"same on {null.same}"] if null.same else []
             results += [f"inconclusive on {null.inconclusive}"] if null.inconclusive else []
-            counts = (
-                f"{', '.join((*results, *null.false))} of {say.count(null.comparisons, 'workload')}"
-            )
+            workloads = say.count(null.comparisons, "workload")
+            counts = f"{', '.join((*results, *null.false))} of {workloads}"
             scatter = ""
             if null.block_sd is not None:
                 scatter = f"; a block scatters by {say.significant(100 * null.block_sd, 2)} % here"
@@ -618,7 +539,7 @@ def trust_sentences(finished: Sequence[Finished]) -> tuple[str, ...]:
 
 
 def known_good_table(verdicts: Iterable[Verdict]) -> Table | None:
-    """A table of variants against their known-good builds; None if empty. Evidence ends at 1,000,000 : 1."""
+    """A table of variants against known-good builds; None if empty. Evidence ends at 1e6 : 1."""
     heads = ("Variant", "Workload", ">Ratio [99 % interval]", ">Evidence", "Verdict")
     rows = []
     for verdict in verdicts:

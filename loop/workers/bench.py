@@ -28,30 +28,24 @@ from loop.model.workloads import is_supported
 from loop.workers import judge_messages, program, workload_call
 from loop.workers.messages import Load, Request
 from loop.workers.nursery import Nursery
-from loop.workers.program import (
-    START_LIMIT_S,
-    CallWay,
-    Floors,
-    JudgeProcess,
-    Unjudged,
-    Worker,
-    WorkerLost,
-)
+from loop.workers.program import START_LIMIT_S, Floors, JudgeProcess, Unjudged, Worker, WorkerLost
 
 JUDGE_LIMIT_S = 120.0
-FIRST_CALL_S = (
-    120.0  # Default time limit in seconds for a process's first call, which may autotune.
-)
+FIRST_CALL_S = 120.0  # Default limit in seconds for a process's first call, which may autotune.
 FIRST_CALL_HUNG = " took longer than {:g} s: killed; `first_call_s` in target.yaml allows more"
 JIT_CACHE_VARIABLES = ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TORCH_EXTENSIONS_DIR")
-"""Environment variables with the cache folders of just-in-time compilers. Each build of a variant gets its own new
-folders, so `loop` never runs kernels that an earlier build or a proposer left in the user's cache."""
+"""Variables for the cache folders of just-in-time compilers. Each build of a variant gets new ones,
+so `loop` never runs kernels that an earlier build or a proposer left in the user's cache."""
 SCRATCH_PREFIX = "loop-bench-"
 LAYOUTS_WITH_OWN_VALUES: tuple[Layout, ...] = ("contiguous", "broadcast")
 """Layouts with input values of their own. All other layouts use the values of `contiguous`."""
 UNJUDGED_HINT = "name smaller `values` for it in target.yaml, or leave it out"
 R = TypeVar("R")
 VariantKind = Literal["c_abi", "python", "command"]
+CONTEXT_BYTES = 512 * 2**20  # GPU memory of a process without tensors: code, stacks and libraries.
+TENSOR_COPIES = {"c_abi": (3, 1), "python": (2, 2), "command": (0, 0)}
+"""Kind of variant to (copies of inputs, copies of outputs) in device memory. Rotated inputs need
+their originals, and a graph needs outputs of its own. A command manages its own memory."""
 
 
 @dataclass(frozen=True)
@@ -63,15 +57,11 @@ class Side:
     dtypes: tuple[Dtype, ...]
     deterministic: bool
     build_id: str | None
-    takes: str | None = None
-    """The manifest's condition on the calls this variant supports; None: all calls."""
-    slowdown_share: float = 0.0
-    """Slow each call down by this share of its time (positive control); 0.0: not at all."""
+    takes: str | None = None  # The manifest's condition on the calls it supports; None: all.
+    slowdown_share: float = 0.0  # Share of its time by which a positive control slows each call.
     environment: Mapping[str, str] = field(default_factory=dict)
-    emulated: bool = False
-    """Whether it runs under the emulator: 100 times slower, on every core, and never timed."""
-    threads: int | None = None
-    """CPU threads of its workers; None: the bench's number, or every core under the emulator."""
+    emulated: bool = False  # Run by the emulator: 100 times slower, on every core, never timed.
+    threads: int | None = None  # CPU threads; None: the bench's, or every core if emulated.
 
     @property
     def kind(self) -> VariantKind:
@@ -96,19 +86,15 @@ class Bench(contextlib.AbstractContextManager["Bench"]):
     scratch: Path = field(default_factory=lambda: make_scratch_folder())
     _secret: str = field(default_factory=lambda: os.urandom(16).hex())
     """Decides which window of the inputs the judge has an answer for. No timed process knows it."""
-    notes: dict[str, None] = field(default_factory=dict)
-    """Notes on what the workloads so far could not test."""
-    workloads_passing_zeros: dict[str, None] = field(default_factory=dict)
-    """Workloads for which an all-zero output would pass."""
+    notes: dict[str, None] = field(default_factory=dict)  # What the workloads could not test.
+    workloads_passing_zeros: dict[str, None] = field(default_factory=dict)  # Zeros would pass.
     reference_s: dict[str, float] = field(default_factory=dict)
     """Workload name to the seconds that the judge needed for its inputs and reference."""
     slowest_first_call_s: float = field(init=False, default=0.0)
     """Seconds of the slowest first request so far: other processes may need as long."""
-    first_calls_s: float = field(init=False, default=0.0)
-    """Seconds of the first requests of all processes so far."""
+    first_calls_s: float = field(init=False, default=0.0)  # Of the first requests of all processes.
     _judge: JudgeProcess = field(default_factory=JudgeProcess)
-    _nursery: Nursery | None = None
-    """Another bench's process that forks torch workers; None: this bench has one of its own."""
+    _nursery: Nursery | None = None  # Another bench's, to fork torch workers; None: one of its own.
     _floors: Floors | None = None  # Measured once, when first needed.
     _component: Component | None = None  # The component under judgement; None: the whole target.
 
@@ -117,17 +103,14 @@ class Bench(contextlib.AbstractContextManager["Bench"]):
         """Time limit in seconds for the first call of a process."""
         numbers = program.choose_cores(self.threads) if self.device == "cpu" else ""
         self._owns_nursery = self._nursery is None  # Copies share it.
-        self.nursery = self._nursery = self._nursery or Nursery(
-            program.thread_environment(self.threads, numbers)
-        )
+        environment = program.thread_environment(self.threads, numbers)
+        self.nursery = self._nursery = self._nursery or Nursery(environment)
         """Forks workers with torch imported; starts its process when it is first needed."""
         self._judge.device = self.device
         self.can_fork_torch = self.device == "cuda" or self.threads == 1
-        """Whether the nursery forks torch workers. With several threads on a CPU, OpenMP binds them to cores when
-        torch is imported, and each process needs other cores."""
-        if (
-            self.can_fork_torch and self._judge.nursery is None
-        ):  # Torch is imported once, for judge and workers.
+        """Whether the nursery forks torch workers. With several threads on a CPU, OpenMP binds them
+        to cores when torch is imported, and each process needs other cores."""
+        if self.can_fork_torch and self._judge.nursery is None:  # Torch is imported once for both.
             self._judge.nursery = self.nursery
 
     def __exit__(self, *_: object) -> None:
@@ -137,7 +120,7 @@ class Bench(contextlib.AbstractContextManager["Bench"]):
         shutil.rmtree(self.scratch, ignore_errors=True)
 
     def copy_for_folder(self, folder: Path, target: Target) -> "Bench":
-        """Make a bench for the target in another folder: the same device and nursery, a judge of its own."""
+        """Make a bench for the target in another folder: same device and nursery, another judge."""
         settings = (self.cache, self.include, self.device, self.threads, self.sanitize)
         return Bench(target, folder, *settings, _nursery=self.nursery)
 
@@ -147,7 +130,7 @@ class Bench(contextlib.AbstractContextManager["Bench"]):
         return replace(self, target=target, _component=component, _nursery=self.nursery)
 
     def warm_up(self) -> None:
-        """Start the judge, or the nursery if it has one, so that torch is imported in the background."""
+        """Start the judge, or the nursery that forks it, so that torch loads in the background."""
         if self._judge.nursery is None:
             self._judge.start_program()
         else:
@@ -163,20 +146,16 @@ class Bench(contextlib.AbstractContextManager["Bench"]):
         return judge_messages.SetTarget(target, self._component, str(self.folder), cores())
 
     def measure_floors(self, *, is_repeated: bool = False) -> Waiting[Floors]:
-        """Measure the times of an order without calls and of one empty call made in each way, once: tenth
-        percentiles, as interference only slows orders. If `is_repeated`, again to keep the minimum."""
+        """Measure, once, the time of an order without calls and of an empty call in each way: tenth
+        percentiles, as interference only slows them. `is_repeated`: again; keeps the minimum."""
         if self._floors is not None and not is_repeated:
             return self._floors
-        order_s, call_s_by_way = 0.0, dict[CallWay, float]()
+        order_s, call_s_by_way = 0.0, dict[program.CallWay, float]()
         with Worker(self.threads) as worker:
-            for way in get_args(CallWay)[: 4 if self.device == "cuda" else 3]:
-                with contextlib.suppress(
-                    Refused
-                ):  # Without a GPU, the first request that needs one reports that.
-                    timings = yield from program.time_empty_orders(worker, way)
-                    seconds = sorted(worker_s or judge_s for judge_s, worker_s in timings)[
-                        len(timings) // 10
-                    ]
+            for way in get_args(program.CallWay)[: 4 if self.device == "cuda" else 3]:
+                with contextlib.suppress(Refused):  # Without a GPU, a later request reports that.
+                    pairs = yield from program.time_empty_orders(worker, way)
+                    seconds = sorted(gpu_s or judge_s for judge_s, gpu_s in pairs)[len(pairs) // 10]
                     if way == "":
                         order_s = seconds
                     else:  # A GPU's own clock does not include the order.
@@ -190,13 +169,11 @@ class Bench(contextlib.AbstractContextManager["Bench"]):
         return self._floors
 
     def measure_gpu_lag_s(self) -> Waiting[float]:
-        """Seconds by which the judge's clock exceeds the GPU's for one sample of empty kernels now: third
-        quartile; 0.0 without GPU. On a shared GPU or busy host it is several times larger."""
+        """Seconds by which the judge's clock exceeds the GPU's for one sample of empty kernels now:
+        third quartile; 0.0 without GPU. On a shared GPU or busy host it is several times larger."""
         with Worker(self.threads) as worker, contextlib.suppress(Refused):
-            timings = yield from program.time_empty_orders(worker, "kernel")
-            return sorted(judge_s - worker_s for judge_s, worker_s in timings)[
-                3 * len(timings) // 4
-            ]
+            pairs = yield from program.time_empty_orders(worker, "kernel")
+            return sorted(judge_s - gpu_s for judge_s, gpu_s in pairs)[3 * len(pairs) // 4]
         return 0.0
 
     def make_call(
@@ -207,10 +184,10 @@ class Bench(contextlib.AbstractContextManager["Bench"]):
         with_windows: bool = False,
         layout: Layout = "contiguous",
     ) -> Call:
-        """Make the call of a workload, with files in the scratch folder. If only the judge knows its tensors, it
-        lacks them before `prepare_answer`. `owner`: name of the side, used for its output file.
-        `with_windows`: give input files room for more windows, so that each timed call reads other values."""
-        call = self._answer_request(workload, owner, with_windows=with_windows, layout=layout).call
+        """Make a workload's call, with files in the scratch folder. Tensors known only to the judge
+        are missing before `prepare_answer`. `owner`: name of the side, for its output file.
+        `with_windows`: input files have room for windows: each timed call reads other values."""
+        call = self._answer_request(workload, layout, owner, with_windows).call
         if self.target.generator is None and not self.target.signature.has_unknown_outputs:
             return call
         answered = self._judge.find_answered(self._target_request, call.key)
@@ -222,8 +199,8 @@ class Bench(contextlib.AbstractContextManager["Bench"]):
         return answered_call.replace(output=output, several_outputs=parts)
 
     def make_side(self, name: str, build: Build | None = None, *, emulated: bool = False) -> Side:
-        """Combine a variant with its build; the name `baseline` means the target's baseline. Without a `build`,
-        the side of a compiled variant cannot be loaded. `emulated`: the variant as the emulator runs it."""
+        """Combine a variant with its build; name `baseline`: the target's. Without a `build`, no
+        worker can load a compiled variant. `emulated`: the variant as the emulator runs it."""
         modules, function, environment = self.target.modules, FunctionTerms(""), dict[str, str]()
         if modules is not None:
             arguments = modules.arguments.python if modules.arguments else ""
@@ -235,9 +212,8 @@ class Bench(contextlib.AbstractContextManager["Bench"]):
         library, build_id = (build.library, build.build_id) if build else ("", "")
         if isinstance(variant, PythonVariant):
             place = f"{variant.module}:{variant.function}"
-            terms = function.replace(
-                python=place, passes_outputs=variant.passing == "passed", folder=library
-            )
+            is_passed = variant.passing == "passed"
+            terms = function.replace(python=place, passes_outputs=is_passed, folder=library)
             for cache in JIT_CACHE_VARIABLES if build_id else ():
                 environment[cache] = str(self.scratch / build_id / cache)
         elif isinstance(variant, CAbiVariant):
@@ -247,21 +223,17 @@ class Bench(contextlib.AbstractContextManager["Bench"]):
         else:
             signature = self.target.signature
             terms = CommandTerms(variant.run, {**signature.inputs, **signature.outputs})
-        side = Side(
-            name, terms, variant.dtypes, variant.deterministic, build_id or None, variant.takes
-        )
-        return replace(side, environment=environment, emulated=emulated)
+        facts = (variant.dtypes, variant.deterministic, build_id or None, variant.takes)
+        return Side(name, terms, *facts, environment=environment, emulated=emulated)
 
     def start_worker(self, side: Side, tool: Sequence[str] = ()) -> Worker:
         """Start a worker and ask it to load `side`. The caller still has to receive the reply.
         `tool`: command line of a tool that starts the worker, such as a profiler."""
         threads = side.threads or (cores() if side.emulated else self.threads)
-        environment = {
-            **({} if side.emulated else program.memory_limit(self.device)),
-            **side.environment,
-        }
+        limit = {} if side.emulated else program.memory_limit(self.device)
         is_forked = self.can_fork_torch and isinstance(side.terms, FunctionTerms) and not tool
         nursery = self.nursery if is_forked else None
+        environment = {**limit, **side.environment}
         worker = Worker(threads, environment=environment, tool=tool, nursery=nursery)
         worker.send(Load(side.terms, str(self.folder), threads, self.device, side.slowdown_share))
         return worker
@@ -274,36 +246,30 @@ class Bench(contextlib.AbstractContextManager["Bench"]):
         checks_determinism: bool = False,
         layout: Layout = "contiguous",
     ) -> Waiting[None]:
-        """Have the judge write the workload's inputs and compute the reference, unless both exist. Notes what
-        they cannot test (`notes`, `workloads_passing_zeros`). `checks_determinism`: compute it twice and compare.
-        Raises Unjudged if the reference raises or overflows, WorkFailed if it is doubted or memory is short."""
-        request = self._answer_request(workload, with_windows=with_windows, layout=layout)
+        """Have the judge write the workload's inputs and compute the reference, unless both exist.
+        Notes what they cannot test. `checks_determinism`: compute the reference twice, and compare.
+        Unjudged: the reference raises or overflows. WorkFailed: it is in doubt; memory is short."""
+        request = self._answer_request(workload, layout, with_windows=with_windows)
         answered = self._judge.find_answered(self._target_request, request.call.key)
         if answered is not None and answered[0] == request:
             return
-        needed_bytes, free_bytes = 0.0, available_memory()
-        if self.target.memory is not None:
-            needed_bytes = Expression.parse(self.target.memory).evaluate_number(
-                workload.formula_values
-            )
+        formula = Expression.parse(self.target.memory or "0")
+        needed_bytes = formula.evaluate_number(workload.formula_values)
+        free_bytes = available_memory()
         if needed_bytes > max(free_bytes, 0.0):
             raise WorkFailed(
-                f"{workload.name} needs about {needed_bytes / 2**30:.1f} GiB for its float64 reference; "
-                f"{free_bytes / 2**30:.1f} GiB are free",
-                hint="leave its workload set out (`--workloads`), or run on a machine with more memory",
+                f"{workload.name} needs about {needed_bytes / 2**30:.1f} GiB for its float64 "
+                f"reference; {free_bytes / 2**30:.1f} GiB are free",
+                hint="leave its workload set out (`--workloads`), or use a machine with more",
             )
-        full_request = request.replace(
-            checks_determinism=checks_determinism, reference_bytes=needed_bytes
-        )
+        terms = request.replace(checks_determinism=checks_determinism, reference_bytes=needed_bytes)
         start_s = time.monotonic()
-        reply = yield from self.ask_judge(
-            full_request, JUDGE_LIMIT_S, f"reference of {workload.name}"
-        )
+        reply = yield from self.ask_judge(terms, JUDGE_LIMIT_S, f"reference of {workload.name}")
         self.reference_s[workload.name] = time.monotonic() - start_s
         if reply.unjudged_reason:
             raise Unjudged(f"{reply.unjudged_reason} on {workload.name}", UNJUDGED_HINT)
         if reply.doubt:
-            hint = "the manifest's `reference` and `plain` compute the same function in different types"
+            hint = "`reference` and `plain` in target.yaml compute one function in different types"
             raise WorkFailed(f"{reply.doubt} on {workload.name}", hint=hint)
         self.notes |= dict.fromkeys(reply.notes)
         if reply.passes_zeros and layout == "contiguous":  # Other layouts have other input values.
@@ -311,12 +277,7 @@ class Bench(contextlib.AbstractContextManager["Bench"]):
         self._judge.answers[request.call.key] = request, reply.call or request.call
 
     def _answer_request(
-        self,
-        workload: Workload,
-        owner: str = "judge",
-        *,
-        with_windows: bool = False,
-        layout: Layout = "contiguous",
+        self, workload: Workload, layout: Layout, owner: str = "judge", with_windows: bool = False
     ) -> judge_messages.PrepareAnswer:
         """The request for a workload's answer; its call writes to the `owner`'s file."""
         call = workload_call.make_call(self.target, workload, str(self.scratch), owner, layout)
@@ -324,29 +285,29 @@ class Bench(contextlib.AbstractContextManager["Bench"]):
         return workload_call.make_answer_request(*arguments, with_windows=with_windows)
 
     def find_blind_spots(self, small_workload: Workload | None) -> Waiting[Weaknesses]:
-        """Ask the judge which errors the inputs so far could not show. `small_workload`: on it, under two
-        new seeds, the judge also tests which inputs the reference reads; None: skip that."""
+        """Ask the judge which errors the inputs so far could not show. `small_workload`: under two
+        new seeds of it, the judge also tests which inputs the reference reads; None: skip that."""
         reseeded_pair = list[Workload]()
         if small_workload:  # Seeds of one group, under which a module has the same weights.
             first_seed = small_workload.seed + workload_call.UNCHECKED_SEED_OFFSET
             first_seed -= small_workload.base_seed % workload_call.SEEDS_PER_MODULE
             seeds = first_seed, first_seed + 1
             reseeded_pair = [small_workload.model_copy(update={"seed": seed}) for seed in seeds]
-        request = judge_messages.FindBlindSpots(tuple(map(self._answer_request, reseeded_pair)))
+        requests = [self._answer_request(workload, "contiguous") for workload in reseeded_pair]
+        request = judge_messages.FindBlindSpots(tuple(requests))
         weaknesses = yield from self.ask_judge(request, JUDGE_LIMIT_S, "what the inputs can show")
         for workload in reseeded_pair:
             yield from self.discard_answer(workload)
         return weaknesses
 
     def discard_answer(self, workload: Workload) -> Waiting[None]:
-        """Make the judge forget a workload's answer if it has one, and delete the workload's files."""
+        """Make the judge forget a workload's answer, if it has one; delete the workload's files."""
         for layout in LAYOUTS_WITH_OWN_VALUES:
             key = self.make_call(workload, "judge", layout=layout).key
             if self._judge.find_answered(self._target_request, key):
                 del self._judge.answers[key]
-                yield from self.ask_judge(
-                    judge_messages.DiscardAnswer(key), JUDGE_LIMIT_S, "tidying up"
-                )
+                request = judge_messages.DiscardAnswer(key)
+                yield from self.ask_judge(request, JUDGE_LIMIT_S, "tidying up")
         for path in self.scratch.glob(f"{workload_call.file_stem(workload)}-*"):
             path.unlink(missing_ok=True)
 
@@ -386,7 +347,7 @@ class Bench(contextlib.AbstractContextManager["Bench"]):
 
     @property
     def gpu(self) -> DeviceFacts | None:
-        """Specifications of this machine's GPU, by the manifest or else the driver; None without one."""
+        """Specifications of this machine's GPU, by the manifest or the driver; None without one."""
         gpu = detect_gpus().first
         if gpu is None:
             return None
@@ -396,11 +357,8 @@ class Bench(contextlib.AbstractContextManager["Bench"]):
     def architecture(self) -> str:
         """Value of `{arch}` in build flags, such as `sm_90`: this GPU, else the target's first."""
         capability = machine().capability
-        return (
-            f"sm_{capability.replace('.', '')}"
-            if capability
-            else next(iter(self.target.devices), "sm_89")
-        )
+        first = next(iter(self.target.devices), "sm_89")
+        return f"sm_{capability.replace('.', '')}" if capability else first
 
 
 def make_scratch_folder() -> Path:
@@ -414,8 +372,8 @@ def make_scratch_folder() -> Path:
 
 
 class KeptWorker:
-    """Keeps one worker for a side. Replaces a lost worker, but does not load a side again that refused to load. On
-    a CPU a check uses every core, even if measurements use one: with one thread no data race would show."""
+    """Keeps one worker for a side. Replaces a lost worker, but loads no side again that refused to.
+    On a CPU a check uses every core, even if measurements use one: one shows no data race."""
 
     def __init__(self, bench: Bench, side: Side) -> None:
         if bench.device == "cpu" and side.threads is None:
@@ -425,7 +383,7 @@ class KeptWorker:
         self._is_loaded = False
         self.is_new_process = True  # True until its process has answered a request.
         self._load_error: Refused | WorkerLost | None = None
-        """Why the side did not load; None if it did, or was not tried yet. Only a `Refused` is final."""
+        """Why the side did not load; None if it did or was not tried. Only a `Refused` is final."""
 
     def start(self) -> Worker:
         """Start the worker if none runs. It loads the side in the background."""
@@ -435,17 +393,16 @@ class KeptWorker:
         return self._worker
 
     def load(self) -> Waiting[Worker]:
-        """Return the worker with its side loaded. Raises WorkerLost, or Refused: then on each later call, too."""
+        """Return the worker with its side loaded. Raises WorkerLost, or Refused: then always."""
         if isinstance(self._load_error, Refused):
             raise self._load_error
         worker = self.start()
         if not self._is_loaded:  # `start` has already sent the request to load.
             # An import may compile, as `load_inline` does. It does not get that time twice.
             limit_s = max(START_LIMIT_S, 0.0 if self._load_error else self.bench.first_call_s)
+            hung = "loading" + FIRST_CALL_HUNG
             try:
-                yield from worker.receive(
-                    limit_s, f"loading {self.side.name}", "loading" + FIRST_CALL_HUNG
-                )
+                yield from worker.receive(limit_s, f"loading {self.side.name}", hung)
             except (Refused, WorkerLost) as error:
                 self._load_error = error
                 self.close()
@@ -478,21 +435,13 @@ class KeptWorker:
         """Kill the worker without waiting, so that several end at once. The caller closes it."""
         if self._worker is not None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(
-                    self._worker.child.process.pid, signal.SIGKILL
-                )  # The worker leads its group.
+                os.killpg(self._worker.child.process.pid, signal.SIGKILL)  # It leads its group.
 
     def close(self) -> None:
         """End the worker."""
         if self._worker is not None:
             self._worker.close()
         self._worker = None
-
-
-CONTEXT_BYTES = 512 * 2**20  # GPU memory of a process without tensors: code, stacks and libraries.
-TENSOR_COPIES = {"c_abi": (3, 1), "python": (2, 2), "command": (0, 0)}
-"""Kind of variant to (copies of inputs, copies of outputs) in device memory. Rotated inputs need
-their originals, and a graph needs outputs of its own. A command manages its own memory."""
 
 
 class Fitting(NamedTuple):

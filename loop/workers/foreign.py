@@ -25,9 +25,9 @@ class ForeignBuffer(NamedTuple):
 
 
 def adapt_generator(generate: Function, seed_limit: int, positions: Sequence[int]) -> Function:
-    """Wrap a generator. Its seed is reduced modulo `seed_limit`: some generators draw values around the seed, and
-    near 1e9 all float32 values are equal within any tolerance. Tensors at `positions` of its tuple, the task's
-    output buffers, become placeholders: they are no inputs that a variant could read."""
+    """Wrap a generator. Its seed is reduced modulo `seed_limit`: some draw values around it, and
+    near 1e9 all float32 values are equal within any tolerance. Tensors at `positions` of its tuple,
+    the task's output buffers, become placeholders: they are no inputs that a variant could read."""
 
     @functools.wraps(generate)
     def generate_without_buffers(**keywords: Any) -> Any:
@@ -45,16 +45,14 @@ def adapt_generator(generate: Function, seed_limit: int, positions: Sequence[int
 
 
 def allocate_buffers(function: Function) -> Function:
-    """Wrap a function of one tuple: each call replaces each `ForeignBuffer` in the tuple (placeholder of an output
-    buffer) by a new tensor, in float64 if an input is in float64. A result in float64, where the task passes a
-    float32 buffer, is rounded to the buffer's type, as a write to it would be."""
+    """Wrap a function of one tuple: each call replaces each `ForeignBuffer` (placeholder of an
+    output buffer) by a new tensor, in float64 if an input is. A float64 result, where the task
+    passes a float32 buffer, is rounded to the buffer's type, as a write to it would be."""
 
     @functools.wraps(function)
     def call_with_buffers(inputs: Any, *other_arguments: Any) -> Any:
         filled = list(inputs) if isinstance(inputs, tuple) else []
-        buffers = {
-            n: buffer for n, buffer in enumerate(filled) if isinstance(buffer, ForeignBuffer)
-        }
+        buffers = {n: item for n, item in enumerate(filled) if isinstance(item, ForeignBuffer)}
         if not buffers:
             return function(inputs, *other_arguments)
         tensors = [tensor for tensor in filled if isinstance(tensor, Tensor)]
@@ -65,9 +63,8 @@ def allocate_buffers(function: Function) -> Function:
             filled[position] = torch.empty(buffer.shape, dtype=dtype, device=device)
         result = function(tuple(filled), *other_arguments)
         if not is_exact and isinstance(result, Tensor) and result.dtype == torch.float64:
-            types = [
-                buffer.dtype for buffer in buffers.values() if buffer.shape == tuple(result.shape)
-            ]
+            shape = tuple(result.shape)
+            types = [buffer.dtype for buffer in buffers.values() if buffer.shape == shape]
             return result.to(types[0]) if types and types[0].is_floating_point else result
         return result
 
@@ -75,7 +72,7 @@ def allocate_buffers(function: Function) -> Function:
 
 
 def adapt_axes_generator(generate: Function, order: Sequence[str]) -> Function:
-    """Wrap a generator of the format SOL-ExecBench, which takes sizes of axes and scalars in one dict.
+    """Wrap a generator of the format SOL-ExecBench, which takes one dict of sizes and scalars.
     The wrapper takes keywords and returns the inputs by name: those in `order`, then any others."""
 
     def generate_in_order(device: Any, **axes_and_scalars: Any) -> Any:
@@ -101,9 +98,8 @@ def make_random_generator(
             shape = [size_by_axis[axis] for axis in axes]
             if dtype.is_floating_point:
                 tensor = torch.randn(shape, device=device)
-                tensor = (
-                    tensor.clamp(-2, 2) if dtype.itemsize == 1 else tensor
-                )  # float8 overflows early.
+                if dtype.itemsize == 1:  # float8 overflows early.
+                    tensor = tensor.clamp(-2, 2)
             else:
                 low, high = INTEGER_RANGES.get(dtype_name, (-1024, 1024))
                 tensor = torch.randint(low, high, shape, device=device)
@@ -129,8 +125,8 @@ def return_outputs(
     outputs: Mapping[str, tuple[Sequence[str], str]],
     sizes: Mapping[str, int | str],
 ) -> Function:
-    """Wrap a function that writes to output arguments: allocate them in each call and return them, several as a
-    tuple. `inputs`: name to axes; None: a scalar. `outputs`: name to (axes, type). `sizes`: of other axes."""
+    """Wrap a function that writes to output arguments: each call allocates them and returns them,
+    several as a tuple. `inputs`: name to axes; None: a scalar. `outputs`: name to (axes, type)."""
 
     def call_with_outputs(*positional: Any, **keywords: Any) -> Any:
         arguments = dict(zip(inputs, positional, strict=False)) | keywords
@@ -153,9 +149,9 @@ def return_outputs(
 def pass_by_position(
     function: Function, inputs: Sequence[str], outputs: Mapping[str, str]
 ) -> Function:
-    """Wrap a function so that it takes inputs by position, whatever its parameter names are.
-    `outputs`: name to element type. The function may return a dict, a sequence or numbers; the wrapper
-    returns tensors in the order of `outputs`, or the result unchanged if their number differs."""
+    """Wrap a function so that it takes inputs by position, whatever its parameter names are. It may
+    return a dict, a sequence or numbers; the wrapper returns tensors in the order of `outputs`
+    (name to element type), or the result unchanged if their number differs."""
 
     def call_by_position(*positional: Any, **keywords: Any) -> Any:
         arguments = dict(zip(inputs, positional, strict=False)) | keywords

@@ -29,8 +29,7 @@ class SetTarget(Request[None]):
     """Become the judge of a target and forget any earlier one."""
 
     target: Target
-    component: Component | None
-    """The component whose own target `target` is; None: it is the whole target."""
+    component: Component | None  # `target` is its own target; None: `target` is the whole one.
     folder: str  # Folder of the manifest.
     threads: int
 
@@ -39,11 +38,9 @@ class PreparedAnswer(Plain):
     """The result of preparing a call's right answer."""
 
     doubt: str  # Why the reference or the plain implementation must be wrong; empty if they agree.
-    call: Call | None = None
-    """The call with its tensors, if only the judge could determine them; None otherwise."""
+    call: Call | None = None  # With its tensors, if only the judge could determine them.
     notes: tuple[str, ...] = ()  # What the inputs or the reference could not test.
-    unjudged_reason: str = ""
-    """Why no output of this call can be judged; empty if outputs can be judged."""
+    unjudged_reason: str = ""  # Why no output of this call can be judged; empty if they can.
     passes_zeros: bool = False  # Whether an all-zero output would pass.
 
 
@@ -52,14 +49,11 @@ class PrepareAnswer(Request[PreparedAnswer]):
 
     call: Call
     workload: Workload  # The workload of the call: sizes, attributes, kinds of values, seed.
-    checks_determinism: bool = False
-    """Whether the reference runs twice and both results have to agree."""
+    checks_determinism: bool = False  # Whether the reference runs twice, with results that agree.
     draws: int = 1  # Number of input sets that a generator draws.
     draw_position: int = 0  # Position of the set with the workload's seed among the draws.
-    device: Device = "cpu"
-    """Where the reference runs if memory allows; large ones take minutes on a CPU."""
-    reference_bytes: float = 0.0
-    """Bytes that the reference needs, from the manifest's `memory`; 0 if unknown."""
+    device: Device = "cpu"  # Where the reference runs if memory allows.
+    reference_bytes: float = 0.0  # Bytes that it needs, by the manifest's `memory`; 0: unknown.
 
 
 class DiscardAnswer(Request[None]):
@@ -72,18 +66,13 @@ class Finding(Comparison):
     """How the worst of several outputs compares with the right answer."""
 
     max_error: float
-    plain_excess: str = ""
-    """By how much the error exceeds that of the plain implementation; empty if it does not."""
+    plain_excess: str = ""  # By how much the error exceeds that of `plain`; empty if it does not.
     passes_only_as_stated: bool = False
     """Whether it passes only by the stated tolerance, which an all-zero output passes too."""
-    answer_distance: float = 0.0
-    """Distance of the right answers of two calls with this same output, in rounding errors."""
-    outputs_agree: bool = True
-    """Whether all compared outputs of the call agree up to the order of sums."""
-    is_integer: bool = False
-    """Whether the output has integers: indices of equal values, for example, may be as right."""
-    unjudged_reason: str = ""
-    """Why the wrong elements prove nothing about the variant; empty if they do."""
+    answer_distance: float = 0.0  # Of two calls' right answers with this output, in roundings.
+    outputs_agree: bool = True  # Whether all outputs of the call agree up to the order of sums.
+    is_integer: bool = False  # Then indices of equal values, for example, may be as right.
+    unjudged_reason: str = ""  # Why wrong elements prove nothing here; empty if they do.
 
     @property
     def passes(self) -> bool:
@@ -92,7 +81,7 @@ class Finding(Comparison):
 
     @property
     def badness(self) -> tuple[int, bool, float]:
-        """Sort key of findings: the worst has most wrong elements, then other excess, then most error."""
+        """Sort key of findings: the worst has most wrong elements, then excess, then most error."""
         return self.wrong, bool(self.plain_excess), self.max_error
 
 
@@ -102,8 +91,7 @@ class Compare(Request[Finding]):
     call: Call
     output_files: tuple[str, ...]
     tries_faults: bool = False  # Whether to compare wrong outputs with known faults.
-    earlier_key: str = ""
-    """Key of an earlier call on other values that returned the same output; empty for none."""
+    earlier_key: str = ""  # Of an earlier call on other values with the same output; or empty.
 
 
 class FindBlindSpots(Request[Weaknesses]):

@@ -1,5 +1,5 @@
-"""The judge's program: `python -m loop.workers.judge_program`. No request makes it load a candidate. The first
-one imports torch, so a broken torch is a finding of the checks of the environment, which are here, too."""
+"""The judge's program: `python -m loop.workers.judge_program`. No request makes it load candidates.
+The first one imports torch, so a broken torch is a finding of the environment checks, also here."""
 
 import contextlib
 import ctypes
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
     from loop.workers.judge import Judge
 
 MALLOC_OPTIONS = {-1: 1 << 28, -2: 1 << 26, -3: 1 << 25}
-"""mallopt(3) thresholds: M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD. malloc then keeps freed memory, which
-reduces page faults when judging 64 million elements from 1.1 million to 8,400."""
+"""mallopt(3) thresholds: M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD. malloc then keeps freed
+memory, which reduces page faults when judging 64 million elements from 1.1 million to 8,400."""
 MAX_MATMUL_ERROR = 1e-4  # Largest error of a float32 product, as a share of its largest element.
 RUNTIMES = ("libgomp", "libiomp5", "libomp", "libcudart", "libstdc++", "libcublas")
 """Libraries that must not be loaded twice from different files in one process."""
 
 
 def check_environment(request: CheckEnvironment) -> EnvironmentFinding:
-    """Make one check of the environment: torch's version and threads; whether NumPy and torch see each other's
-    writes; the device; the libraries. A torch or NumPy that cannot be imported is the check's finding."""
+    """Make one check of the environment: torch's version and threads; whether NumPy and torch share
+    memory; the device; the libraries. A torch or NumPy that cannot be imported is a finding."""
     name = "numpy" if request.check == "numpy" else "torch"
     try:
         library = __import__(name)
@@ -36,16 +36,10 @@ def check_environment(request: CheckEnvironment) -> EnvironmentFinding:
     match request.check:
         case "torch":
             library.set_num_threads(request.threads)
-            cuda_version, threads = library.version.cuda, library.get_num_threads()
-            build = f"CUDA {cuda_version}" if cuda_version else "CPU"
-            fields = {
-                "version": library.__version__,
-                "cuda_build": cuda_version,
-                "threads": threads,
-            }
-            return EnvironmentFinding(
-                f"torch {library.__version__}, {build} build", fields, is_ok=True
-            )
+            cuda, threads = library.version.cuda, library.get_num_threads()
+            message = f"torch {library.__version__}, {f'CUDA {cuda}' if cuda else 'CPU'} build"
+            fields = {"version": library.__version__, "cuda_build": cuda, "threads": threads}
+            return EnvironmentFinding(message, fields, is_ok=True)
         case "numpy":
             message, shares_memory = f"NumPy {library.__version__}", False
             try:
@@ -78,16 +72,14 @@ def check_device(torch: Any, device: str) -> EnvironmentFinding:
         error = float((product - exact).abs().max() / exact.abs().max())
     except (Refused, RuntimeError) as problem:
         reason = (str(problem).strip().splitlines() or [""])[0]
-        return EnvironmentFinding(
-            f"torch computes nothing on it: {reason}", {"device": device}, is_ok=False
-        )
+        message = f"torch computes nothing on it: {reason}"
+        return EnvironmentFinding(message, {"device": device}, is_ok=False)
     fields: dict[str, Any] = {"device": device, "matmul_error": error}
     if device == "cuda":
         major, minor = torch.cuda.get_device_capability()
         fields |= {"name": torch.cuda.get_device_name(), "capability": f"{major}.{minor}"}
-    return EnvironmentFinding(
-        f"matrix product off by {error:.1e}", fields, is_ok=error < MAX_MATMUL_ERROR
-    )
+    message = f"matrix product off by {error:.1e}"
+    return EnvironmentFinding(message, fields, is_ok=error < MAX_MATMUL_ERROR)
 
 
 def check_libraries() -> EnvironmentFinding:
@@ -101,10 +93,8 @@ def check_libraries() -> EnvironmentFinding:
         copies = sorted(path for path in paths if Path(path).name.startswith(prefixes))
         if len({Path(path).resolve() for path in copies}) > 1:  # Links to one file are no problem.
             duplicates.append(f"{runtime} twice ({', '.join(copies)})")
-    message = (
-        "; ".join(f"{duplicate} loaded" for duplicate in duplicates)
-        or "all libraries found, none twice"
-    )
+    loaded = "; ".join(f"{duplicate} loaded" for duplicate in duplicates)
+    message = loaded or "all libraries found, none twice"
     return EnvironmentFinding(message, {"duplicates": duplicates}, is_ok=not duplicates)
 
 
@@ -123,9 +113,7 @@ def main() -> None:
             reply = judge.answers[type(request)](request)
             import torch
 
-            with contextlib.suppress(
-                RuntimeError
-            ):  # A failed reference may leave the CUDA context unusable.
+            with contextlib.suppress(RuntimeError):  # A failed reference may break CUDA's context.
                 torch.cuda.empty_cache()  # For the workers.
             return reply
         from loop.workers.judge import Judge

@@ -35,9 +35,9 @@ class RefusalReply(Plain):
 
 
 def serve(answer: Callable[[Request[Any]], object]) -> None:
-    """Read pickled requests from the socket that is standard input, and write each reply of `answer` to it
-    as a line of JSON, until no more requests come. An exception becomes a RefusalReply. For code that runs
-    in between, standard input is /dev/null, so a variant cannot read requests."""
+    """Read pickled requests from the socket that is standard input, and write replies of `answer`
+    to it as lines of JSON, until no more come. An exception becomes a RefusalReply. For code in
+    between, standard input is /dev/null, so a variant cannot read requests."""
     limit_memory()
     die_with_parent()  # Needed while this process is stopped (SIGSTOP) and cannot see end of file.
     channel_fd, null_fd = os.dup(0), os.open(os.devnull, os.O_RDONLY)
@@ -51,11 +51,10 @@ def serve(answer: Callable[[Request[Any]], object]) -> None:
             try:
                 reply = answer(request)
             except Refused as error:
-                reply = RefusalReply(
-                    str(error)[:MAX_ERROR_CHARACTERS], error.cause, error.code, error.seed
-                )
+                message = str(error)[:MAX_ERROR_CHARACTERS]
+                reply = RefusalReply(message, error.cause, error.code, error.seed)
             except Exception as error:
-                # NotImplementedError is equivalent to the error number by which a C kernel declines.
+                # NotImplementedError is like the error number by which a C kernel declines.
                 cause: Cause = "declined" if isinstance(error, NotImplementedError) else "raised"
                 reply = RefusalReply(describe_error(error), cause, type(error).__name__)
             replies.write(reply_line(reply))
@@ -68,9 +67,7 @@ def reply_line(reply: object) -> str:
 
 
 Mistake = dict[str, Any]  # The mistake of a negative control, as in `Control.mistake_settings`.
-ObserveMode = Literal[
-    "mark", "trace", "once"
-]  # How to observe a call: `Observe` explains the words.
+ObserveMode = Literal["mark", "trace", "once"]  # How to observe a call: see `Observe`.
 
 
 class Load(Request[None]):
@@ -96,16 +93,12 @@ class Computed(Plain):
     changed_inputs: tuple[str, ...]
     stray_writes: tuple[str, ...]  # Out-of-bounds writes, a sentence each.
     replaced_functions: tuple[str, ...]
-    digests: tuple[str, ...] = ()
-    """Of the distinct outputs. Calls with inaccessible guard zones do not count."""
-    stray_reads: str = ""
-    """Tensors that are read out of bounds, if the output depends on that read; empty for none."""
-    depends_on_prefill: bool = False
-    """Whether the output depends on its memory's contents before the call."""
-    float_unit_change: str = ""
-    """How the calls left the floating-point unit, in words; empty if as usual."""
+    digests: tuple[str, ...] = ()  # Of the distinct outputs, not of those in enclosures.
+    stray_reads: str = ""  # Tensors read out of bounds, if the output depends on it; or empty.
+    depends_on_prefill: bool = False  # Whether the output depends on its memory's old contents.
+    float_unit_change: str = ""  # How the calls left the floating-point unit; empty if as usual.
     call_ranges: tuple[CallRange, ...] = ()
-    """One for each distinct output; the output of range N is in the file `<path of call.output>.N`."""
+    """One for each distinct output; that of range N is in the file `<path of call.output>.N`."""
 
 
 class Compute(Request[Computed]):
@@ -147,8 +140,8 @@ class Kernel(Plain):
 
 
 class Observe(Request[tuple[Kernel, ...]]):
-    """Make a call under a tool; reply with the kernels, in launch order. After a warm-up: `mark`, one
-    between a profiler's marks; `trace`, one by torch's profiler. `once`: one without guard zones."""
+    """Make a call under a tool; reply with its kernels in launch order. After a warm-up: `mark`,
+    one between profiler marks; `trace`, one under torch's profiler. `once`: without guard zones."""
 
     call: Call
     how: ObserveMode

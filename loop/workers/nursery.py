@@ -1,8 +1,7 @@
-"""A process that imports torch once and forks the judge and torch workers, which saves seconds for each.
+"""A process that imports torch once and forks judge and torch workers, which saves them seconds.
 
-Program: `python -m loop.workers.nursery CONTROL_FD`. It loads no user code. A forked process becomes a child of
-the session with its own session id before it loads anything. After the nursery dies, workers start one by one.
-"""
+Program: `python -m loop.workers.nursery CONTROL_FD`. It loads no user code. A forked process first
+becomes a child of the session. If the nursery dies, workers start alone."""
 
 import contextlib
 import gc
@@ -24,12 +23,11 @@ PASSIVE_WAITING = {"OMP_WAIT_POLICY": "passive"}
 """The judge uses every core between timings; its idle threads must not spin during one."""
 FORK_LIMIT_S = 60.0  # Limit in seconds for a fork. The first one waits for torch's import.
 POLL_S = 1e-3  # Seconds between two looks at a child that should end.
-MAX_ORDER_BYTES, MAX_HANDLES = 1 << 16, 16
-"""Limits of one order to fork: its JSON text, and the descriptors that come with it."""
+MAX_ORDER_BYTES, MAX_HANDLES = 1 << 16, 16  # Of one order: its JSON text, and descriptors.
 MAX_PAGES = 1 << 16  # Pages of the largest inaccessible mapping before a worker's own.
-ADOPTION_LIMIT_S = (
-    10.0  # Seconds until the session must have become the parent of a forked process.
-)
+ADOPTION_LIMIT_S = 10.0  # Seconds until the session must have adopted a forked process.
+THREAD_VARIABLES = ("LOOP_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+"""Environment variables that limit the thread count of each runtime."""
 
 
 class ForkedProcess:
@@ -63,10 +61,6 @@ class ForkedProcess:
         return code
 
 
-THREAD_VARIABLES = ("LOOP_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-"""Environment variables that limit the thread count of each runtime."""
-
-
 class Nursery:
     """The session's handle of the nursery process, started on demand. Its children outlive it."""
 
@@ -78,7 +72,7 @@ class Nursery:
         self._is_unusable = False  # Whether it has died: then children start without it.
 
     def warm_up(self) -> None:
-        """Start the process, which imports torch in the background, unless it runs or has died before."""
+        """Start the process, which imports torch in the background, unless it runs or has died."""
         if self._child is not None or self._is_unusable:
             return
         adopt_orphans()
@@ -91,29 +85,21 @@ class Nursery:
             )
 
     def fork(
-        self,
-        module: str,
-        arguments: Sequence[str],
-        env: Mapping[str, str],
-        stdin: int,
-        handles: Sequence[int],
+        self, module: str, argv: Sequence[str], env: Mapping[str, str], stdin: int, *handles: int
     ) -> ForkedProcess:
-        """Fork a program, with new pipes for its output and errors. `arguments`: of its `main`; `{N}` is the
-        number of descriptor `handles[N]` in the new process. Raises ConnectionError if the nursery has died."""
+        """Fork a program, with new pipes for its output and errors. `{N}` in `argv` is the number
+        of `handles[N]` in the new process. Raises ConnectionError if the nursery has died."""
         self.warm_up()
-        order = {"owner": os.getpid(), "module": module, "arguments": arguments, "cwd": os.getcwd()}
+        order = {"owner": os.getpid(), "module": module, "arguments": argv, "cwd": os.getcwd()}
         message, pid = json.dumps({**order, "environment": child_environment(env)}), 0
         (output, output_end), (errors, errors_end) = os.pipe(), os.pipe()
         try:
             if self._control is not None:
                 with contextlib.suppress(OSError):
                     self._control.settimeout(FORK_LIMIT_S)
-                    socket.send_fds(
-                        self._control, [message.encode()], [stdin, output_end, errors_end, *handles]
-                    )
-                    pid = int(
-                        self._control.recv(64) or b"0"
-                    )  # Empty if it has died, 0 if it failed.
+                    descriptors = [stdin, output_end, errors_end, *handles]
+                    socket.send_fds(self._control, [message.encode()], descriptors)
+                    pid = int(self._control.recv(64) or b"0")  # Empty: it has died; 0: it failed.
         finally:
             for end in (output_end, errors_end, *([] if pid else [output, errors])):
                 os.close(end)
@@ -139,7 +125,7 @@ def main() -> None:
     import torch
 
     from loop.calls import torch_call  # noqa: F401 - what each worker would import
-    from loop.workers import judge_program, worker_program
+    from loop.workers import judge_program, worker_program  # noqa: F401 - what it can run
 
     gc.collect()
     gc.freeze()  # Forked processes then share these objects' memory.
@@ -162,7 +148,7 @@ def main() -> None:
             control.sendall(b"0")
             raise TimeoutError("the session did not adopt it")
         time.sleep(1e-4)
-    # Its own environment, folder and standard handles: it shares only the imported modules with the nursery.
+    # Its own environment, folder and handles: it shares only imported modules with the nursery.
     os.setsid()
     die_with_parent()
     os.environ.update(order["environment"])
@@ -175,13 +161,9 @@ def main() -> None:
     # Shift later mappings by a random number of pages: each worker measures another memory layout.
     shift_bytes = random.SystemRandom().randrange(1, MAX_PAGES) * mmap.PAGESIZE
     shift = mmap.mmap(-1, shift_bytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot=0)
-    torch.set_num_threads(
-        int(order["environment"]["OMP_NUM_THREADS"])
-    )  # torch read ours on import.
-    programs: dict[str, Any] = {
-        module.__name__: module.main for module in (judge_program, worker_program)
-    }
-    programs[order["module"]](*(argument.format(*handles[3:]) for argument in order["arguments"]))
+    torch.set_num_threads(int(order["environment"]["OMP_NUM_THREADS"]))  # It read ours on import.
+    arguments = (argument.format(*handles[3:]) for argument in order["arguments"])
+    sys.modules[order["module"]].main(*arguments)
     shift.close()
 
 

@@ -1,4 +1,4 @@
-"""The session's side of its child processes, judge and workers, and the orders by which workers are timed."""
+"""The session's side of its child processes, judge and workers, and orders that time workers."""
 
 import contextlib
 import os
@@ -39,45 +39,44 @@ SANITIZER_FLAGS = (
     "-fno-omit-frame-pointer",
     "-g1",
 )
-SANITIZER_LIBRARIES = (
-    "libasan.so",
-    "libubsan.so",
-)  # To be preloaded before Python's own libraries.
+SANITIZER_LIBRARIES = ("libasan.so", "libubsan.so")  # Preloaded before Python's own libraries.
 FAULT_MESSAGE = re.compile(
-    rf"^\S+: (runtime error: .*)|^SUMMARY: (\w+Sanitizer: .*)|^({LOST_PREFIX}.*)|^{STRAY_PREFIX}(.*)",
-    re.MULTILINE,
+    r"(?m)^\S+: (runtime error: .*)|^SUMMARY: (\w+Sanitizer: .*)"
+    rf"|^({LOST_PREFIX}.*)|^{STRAY_PREFIX}(.*)"
 )
 FAULT_CAUSES: tuple[Cause, ...] = ("", "sanitizer", "sanitizer", "device lost", "outside")
 """Cause for each group of FAULT_MESSAGE; group 0 is the whole match."""
 SOURCE_LOCATION = re.compile(r"^(\S+?):(\d+)(?::\d+)?: runtime error", re.MULTILINE)
 START_LIMIT_S, ASK_LIMIT_S = 60.0, 10.0
 STOP_LIMIT_S = 0.05  # Seconds to wait for a process to stop after SIGSTOP.
-ERROR_TAIL, ERROR_LINE = (
-    2000,
-    200,
-)  # Characters to keep of a lost child's stderr, and of its last line.
+ERROR_TAIL, ERROR_LINE = 2000, 200  # Characters kept of a lost child's stderr, and its last line.
 MAX_REPLY_BYTES = 4 << 20  # Longest reply in bytes. It bounds our memory against an endless stream.
 HUNG = "no answer for {:g} s: killed"
 FORGED = "something else than its worker wrote to the worker's replies"
 MIN_MEMORY_BYTES = 1 << 30  # Minimum memory limit of a program in bytes.
 R = TypeVar("R")
+make_adapter = cache(TypeAdapter)  # To make one takes a millisecond.
+LIFE_CHECK_S = 20e-3  # After this wait, check that the worker lives, and let the screen update.
+NAP_S = 200e-6  # After that, sleep between polls: below 1 % of the waiting time.
+EMPTY_ORDERS, EMPTY_CALLS = 40, 200  # Timed orders without a real call, and empty calls in each.
+CallWay = Literal["", "c_abi", "python", "kernel"]
+"""How a call is made: not at all, through C, from Python, or as a kernel in a graph."""
+UNTIMED_ENVIRONMENT = {**PASSIVE_WAITING, "THP_MEM_ALLOC_ENABLE": "1"}
+"""Environment of processes that are never timed: with huge pages, PyTorch has about 1 % of the page
+faults. Workers keep the user's default, because they are timed."""
 
 
 def sanitizer_environment(compiler: str) -> dict[str, str]:
     """Variables for a sanitized build. Raises LoopError if the compiler lacks sanitizers."""
     paths = []
     for name in SANITIZER_LIBRARIES:
-        path = run_to_end(
-            run([compiler, f"-print-file-name={name}"], limit_s=ASK_LIMIT_S)
-        ).output.strip()
+        question = [compiler, f"-print-file-name={name}"]
+        path = run_to_end(run(question, limit_s=ASK_LIMIT_S)).output.strip()
         if "/" not in path:  # A compiler that does not find the file prints its name.
             raise WorkFailed(f"{compiler} has no {name}", hint="install the compiler's sanitizers")
         paths.append(path)
-    return {
-        "LD_PRELOAD": ":".join(paths),
-        "ASAN_OPTIONS": "detect_leaks=0",
-        "UBSAN_OPTIONS": "print_stacktrace=1",
-    }
+    options = {"ASAN_OPTIONS": "detect_leaks=0", "UBSAN_OPTIONS": "print_stacktrace=1"}
+    return {"LD_PRELOAD": ":".join(paths), **options}
 
 
 def parse_fault(errors: str) -> tuple[Cause, str]:
@@ -89,17 +88,12 @@ def parse_fault(errors: str) -> tuple[Cause, str]:
     message, cause = match[group], FAULT_CAUSES[group]
     location = SOURCE_LOCATION.search(match[0])
     if location is not None:
-        path, line = location.groups()
-        message += f" at {path.rpartition('/')[2]}:{line}"
+        message += f" at {location[1].rpartition('/')[2]}:{location[2]}"
     return cause, message
 
 
-make_adapter = cache(TypeAdapter)  # To make one takes a millisecond.
-
-
 def read_reply(line: bytes, reply_type: Any) -> Any:
-    """Decode a reply of type `reply_type`, or a RefusalReply. Raises ValueError for anything else: a
-    candidate may have written it."""
+    """Decode a reply of type `reply_type`, or a RefusalReply. Raises ValueError for others."""
     adapter = make_adapter(Union[reply_type, RefusalReply])  # noqa: UP007 - it may be a string
     return adapter.validate_json(line, strict=True)
 
@@ -125,27 +119,22 @@ class Program:
         tool: Sequence[str] = (),
         nursery: Nursery | None = None,
     ) -> None:
-        """`handles`: descriptors the child inherits; `{N}` in an argument becomes the number of the Nth.
-        `tool`: command line of a tool that starts it. `nursery`: forks it, if possible."""
-        # A socket, because a variant could open a pipe's end through /proc.
-        self._channel, child_end = socket.socketpair()
-        """Carries requests to the child and its replies back."""
+        """`handles`: descriptors the child inherits; `{N}` in an argument becomes the number of the
+        Nth. `tool`: command line of a tool that starts it. `nursery`: forks it, if possible."""
+        # Requests and replies. A socket, because a variant could open a pipe's end through /proc.
+        self._channel, peer = socket.socketpair()
         self._pending = bytearray()  # Bytes of replies that were read but not yet returned.
         self._unanswered: deque[Request[Any]] = deque()
         forked: ForkedProcess | None = None
-        with child_end:
+        with peer:
             if nursery is not None:
-                with contextlib.suppress(
-                    ConnectionError
-                ):  # The nursery has died: start the child directly.
-                    forked = nursery.fork(
-                        module, arguments, environment, child_end.fileno(), handles
-                    )
+                with contextlib.suppress(ConnectionError):  # It has died: start the child directly.
+                    forked = nursery.fork(module, arguments, environment, peer.fileno(), *handles)
             numbered_arguments = [argument.format(*handles) for argument in arguments]
             self.child = Child(
                 [*tool, sys.executable, "-P", "-m", module, *numbered_arguments],
                 env={"PYTHONPATH": python_path(), **environment},
-                stdin=child_end.fileno(),
+                stdin=peer.fileno(),
                 pass_fds=handles,
                 dies_by_itself=not tool,
                 process=forked,
@@ -184,11 +173,9 @@ class Program:
             raise Refused(reply.message, reply.cause, reply.code, reply.seed)
         return reply
 
-    def ask(
-        self, request: Request[R], *, limit_s: float, note: str, hung: str = HUNG
-    ) -> Waiting[R]:
-        """Send a request, unless it was sent early, and `receive` its reply. Replies to others that were sent
-        early are dropped: none may be taken for that of this request."""
+    def ask(self, request: Request[R], limit_s: float, note: str, hung: str = HUNG) -> Waiting[R]:
+        """Send a request, unless it was sent early, and `receive` its reply. Replies to others that
+        were sent early are dropped: none may be taken for that of this request."""
         while self._unanswered and self._unanswered[0] != request:
             with contextlib.suppress(Refused):
                 yield from self.receive(limit_s, note)
@@ -212,29 +199,23 @@ class Program:
         return bool(received)
 
     def kill_as_lost(self, kind: str, reason: str) -> WorkerLost:
-        """Kill the child; returns the WorkerLost to raise. `kind`: `hung`, `crashed` or `tampered`. The message of
-        a sanitizer or of our fault handler in stderr replaces `reason`. Raises MachineFailure if the limit of CPU
-        time may have ended the child."""
+        """Kill the child; return the WorkerLost to raise. A message of a sanitizer or of our fault
+        handler in stderr replaces `reason`. MachineFailure: its CPU time may have ended."""
         self.child.kill()
-        is_limited = resource.getrlimit(resource.RLIMIT_CPU)[0] != resource.RLIM_INFINITY
-        if (
-            is_limited
-            and kind == "crashed"
-            and self.child.code in (-signal.SIGXCPU, -signal.SIGKILL)
-        ):
-            raise MachineFailure(
-                f"{reason}: its CPU time is limited", "raise that limit (`ulimit -t`)"
-            )
+        code = self.child.code
         errors = self.child.errors.text
+        is_limited = resource.getrlimit(resource.RLIMIT_CPU)[0] != resource.RLIM_INFINITY
+        if is_limited and kind == "crashed" and code in (-signal.SIGXCPU, -signal.SIGKILL):
+            raise MachineFailure(f"{reason}: its CPU time is limited", "raise it with `ulimit -t`")
         cause, fault_message = parse_fault(errors)
-        if (self.child.code or 0) > 0 and errors.strip():
+        if (code or 0) > 0 and errors.strip():
             # The child exited by itself: its last line may say why.
             reason = f"{reason}: {errors.strip().splitlines()[-1][:ERROR_LINE]}"
         return WorkerLost(kind, fault_message or reason, errors[-ERROR_TAIL:], cause)
 
     def wait_for_end(self, limit_s: float, note: str) -> Waiting[int]:
-        """Send no more requests and wait until the child exits; return its exit status. A tool such as
-        a profiler writes its results then. Raises WorkerLost after `limit_s`."""
+        """Send no more requests and wait until the child exits; return its exit status. A tool such
+        as a profiler writes its results then. Raises WorkerLost after `limit_s`."""
         start_s = self.child.seconds
         self._channel.shutdown(socket.SHUT_WR)
         while self.child.code is None:
@@ -253,16 +234,16 @@ class Program:
 
 
 def memory_limit(device: Device) -> dict[str, str]:
-    """Variables that limit a CPU program to the memory free now; empty on a GPU, whose driver maps more."""
+    """Variables that limit a CPU program to the free memory; empty on a GPU: drivers map more."""
     if device == "cuda":
         return {}
     return {MEMORY_VARIABLE: str(max(available_memory(), MIN_MEMORY_BYTES))}
 
 
 def thread_environment(threads: int, cores: str = "") -> dict[str, str]:
-    """Variables that set every runtime to `threads` threads, each OpenMP thread on its own core; two spinning on
-    one core would wait for scheduler slices. `cores`: comma-separated numbers; empty: any. The first core is
-    random, so that processes that load at once do not share it."""
+    """Variables that set every runtime to `threads` threads, each OpenMP thread on its own core;
+    two spinning on one core would wait for scheduler slices. `cores`: comma-separated numbers;
+    empty: any. The first core is random, so that processes that load at once do not share it."""
     variables = dict.fromkeys(THREAD_VARIABLES, str(threads))
     places = [f"{{{core}}}" for core in cores.split(",")]  # OpenMP's syntax: {2},{3}.
     if len(places) > 1:
@@ -305,19 +286,16 @@ class Worker(Program, contextlib.AbstractContextManager["Worker"]):
             raise
 
     def pause(self) -> None:
-        """Suspend the child's process group, so that it uses no core while another side is timed."""
+        """Suspend the child's process group, so that it uses no core while others are timed."""
         if self._is_paused or self.child.code is not None:
             return
         self._is_paused = True
-        # On a busy machine the child stops only when it is scheduled. If it has died, `receive` reports it.
+        # A busy machine stops the child only when it schedules it. `receive` reports a dead one.
         end_s, pid = time.monotonic() + STOP_LIMIT_S, self.child.process.pid
         with contextlib.suppress(OSError):
             os.killpg(pid, signal.SIGSTOP)
             with open(f"/proc/{pid}/stat", "rb", 0) as file:
-                while (
-                    not file.read().rpartition(b")")[2].startswith(b" T")
-                    and time.monotonic() < end_s
-                ):
+                while file.read().rpartition(b")")[2][:2] != b" T" and time.monotonic() < end_s:
                     time.sleep(1e-5)
                     file.seek(0)
 
@@ -325,9 +303,7 @@ class Worker(Program, contextlib.AbstractContextManager["Worker"]):
         """Continue a stopped child."""
         if self._is_paused:
             self._is_paused = False
-            with contextlib.suppress(
-                ProcessLookupError
-            ):  # The child has died: `receive` reports it.
+            with contextlib.suppress(ProcessLookupError):  # It has died: `receive` reports it.
                 os.killpg(self.child.process.pid, signal.SIGCONT)
 
     def close(self) -> None:
@@ -349,20 +325,12 @@ def choose_cores(threads: int) -> str:
     return ",".join(str(core) for core in sorted(os.sched_getaffinity(0))[-threads:])
 
 
-LIFE_CHECK_S = 20e-3  # After this wait, check that the worker lives, and let the screen update.
-NAP_S = 200e-6  # After that, sleep between polls: below 1 % of the waiting time.
-EMPTY_ORDERS, EMPTY_CALLS = 40, 200  # Timed orders without a real call, and empty calls in each.
-CallWay = Literal["", "c_abi", "python", "kernel"]
-"""How a call is made: not at all, through C, from Python, or as a kernel in a graph."""
-
-
 class Orders:
     """Sends timed orders to one worker through shared memory, until the worker leaves this mode."""
 
     def __init__(self, worker: Worker, limit_s: float, note: str) -> None:
         """`limit_s`: for one order. `note`: what the screen shows meanwhile."""
         self.worker, self.limit_s, self.note = worker, limit_s, note
-        self._generator = random.SystemRandom()
 
     def enter(self, empty_way: str | None = None) -> None:
         """Make the worker wait for orders with other numbers than the last one's. `empty_way`: its
@@ -380,7 +348,7 @@ class Orders:
         the worker dies or exceeds the limit, Refused if the call fails. The order's number is
         random, so a variant cannot report an order as done in advance."""
         words, clock_ns = self.worker.arena.control_words, time.perf_counter_ns
-        number = self._generator.getrandbits(63) | 1
+        number = random.SystemRandom().getrandbits(63) | 1
         words[ORDER_KIND] = operation
         start_ns = clock_ns()
         words[ORDER] = number
@@ -431,15 +399,13 @@ class Orders:
 class Floors:
     """Times of empty calls in a worker without a variant: no real call can be faster."""
 
-    order_s: float
-    """Seconds of an order without calls, subtracted from the judge's time of each sample."""
+    order_s: float  # Of an order without calls; subtracted from the judge's time of a sample.
     call_s_by_way: Mapping[CallWay, float]  # Way to seconds of one empty call.
 
 
 def time_empty_orders(worker: Worker, way: CallWay) -> Waiting[list[tuple[float, float]]]:
-    """Time EMPTY_ORDERS orders of EMPTY_CALLS calls that do nothing. Each pair: seconds of an order by
-    the judge's clock, and by the GPU's clock (0 without one). Raises Refused if the way needs a GPU and
-    there is none."""
+    """Time EMPTY_ORDERS orders of EMPTY_CALLS calls that do nothing. Each pair: seconds by the
+    judge's clock, and by the GPU's (0 without one). Raises Refused if the way lacks its GPU."""
     orders, words = Orders(worker, START_LIMIT_S, "timing empty calls"), worker.arena.control_words
     orders.enter(way)
     words[CALL_COUNT] = EMPTY_CALLS if way else 0
@@ -452,29 +418,18 @@ def time_empty_orders(worker: Worker, way: CallWay) -> Waiting[list[tuple[float,
     return timings
 
 
-UNTIMED_ENVIRONMENT = {**PASSIVE_WAITING, "THP_MEM_ALLOC_ENABLE": "1"}
-"""Environment of processes that are never timed: with huge pages, PyTorch has about 1 % of the page
-faults. Workers keep the user's default, because they are timed."""
-
-
 def run_untimed(
     module: str, terms: str, *, limit_s: float, device: Device = "cpu", folder: Path | None = None
 ) -> str:
-    """Run `python -m MODULE TERMS RESULT`, where TERMS is a file that holds `terms`. Returns what the program
-    wrote into RESULT. `folder`: where it runs; None: an empty one. Raises WorkFailed if it writes nothing."""
-    variables = {
-        "PYTHONPATH": python_path(),
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "TORCH_COMPILE_DISABLE": "1",
-    }
-    variables |= {**UNTIMED_ENVIRONMENT, **memory_limit(device)}
+    """Run `python -m MODULE TERMS RESULT`; the file TERMS holds `terms`. Returns what it writes to
+    RESULT. `folder`: where it runs; None: an empty one. Raises WorkFailed if it writes nothing."""
+    env = {"PYTHONPATH": python_path(), "PYTHONDONTWRITEBYTECODE": "1"}
+    env |= {"TORCH_COMPILE_DISABLE": "1", **UNTIMED_ENVIRONMENT, **memory_limit(device)}
     with tempfile.TemporaryDirectory(prefix="loop-", ignore_cleanup_errors=True) as scratch:
         terms_file, result_file = Path(scratch) / "terms.json", Path(scratch) / "result.json"
         terms_file.write_text(terms)
         command = [sys.executable, "-m", module, str(terms_file), str(result_file)]
-        completed = run_to_end(
-            run(command, limit_s=limit_s, cwd=folder or Path(scratch), env=variables)
-        )
+        completed = run_to_end(run(command, limit_s=limit_s, cwd=folder or Path(scratch), env=env))
         if not result_file.is_file():
             last_line = (completed.errors.strip().splitlines() or [completed.ending])[-1]
             raise WorkFailed(f"a process ended without a result: {last_line}")
@@ -491,11 +446,9 @@ class JudgeProcess:
 
     target: SetTarget | None = None  # The current target.
     answers: dict[str, tuple[PrepareAnswer, Call]] = field(default_factory=dict)
-    """Call key to the request for an answer that the judge holds, and the call with all its tensors."""
-    device: Device = "cuda"
-    """On `cpu` the process gets a memory limit, on `cuda` none: the driver maps much."""
-    nursery: Nursery | None = None
-    """Process that forks the judge with torch imported; None: start it directly."""
+    """Call key to the request for an answer that the judge holds, and the call with all tensors."""
+    device: Device = "cuda"  # On `cpu` the process has a memory limit; GPU drivers map much.
+    nursery: Nursery | None = None  # Forks the judge with torch imported; None: start it directly.
     _program: Program | None = None
     _earlier_kills: int = 0  # Processes that the system had already killed for lack of memory.
 
@@ -509,9 +462,8 @@ class JudgeProcess:
             environment = {**thread_environment(cores()), **UNTIMED_ENVIRONMENT}
             environment |= memory_limit(self.device)
             self._earlier_kills = count_memory_kills()
-            self._program = Program(
-                "loop.workers.judge_program", environment=environment, nursery=self.nursery
-            )
+            module = "loop.workers.judge_program"
+            self._program = Program(module, environment=environment, nursery=self.nursery)
         return self._program
 
     def end(self) -> None:
@@ -522,9 +474,9 @@ class JudgeProcess:
         self.answers.clear()
 
     def ask(self, target: SetTarget, request: Request[R], limit_s: float, note: str) -> Waiting[R]:
-        """Send a request about a target, and before it the target if the process holds another; return the
-        reply. Raises WorkFailed if it is refused or the process dies. Raises MachineFailure if the system
-        killed the process for lack of memory."""
+        """Send a request about a target, and before it the target if the process holds another;
+        return the reply. Raises WorkFailed if it is refused or the process dies. Raises
+        MachineFailure if the system killed the process for lack of memory."""
         work = note  # Of the request that is under way.
         try:
             judge = self.start_program()
@@ -546,6 +498,6 @@ class JudgeProcess:
             if isinstance(request, CheckEnvironment):
                 raise WorkFailed(str(refusal), hint="see `loop doctor`") from refusal
             failure = Unjudged if refusal.cause == "raised" else WorkFailed
-            # Errors of the target's functions name their workload; others, as for want of memory, do not.
+            # Errors of the target's functions name their workload; others, as of memory, do not.
             message = f"{work}: {refusal}" if refusal.code else str(refusal)
             raise failure(message, hint="look at that function of the target's") from refusal

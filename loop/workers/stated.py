@@ -1,9 +1,8 @@
-"""Judges answers by the rule that a task format states, if the format's own evaluator cannot run here.
+"""Judges answers by the rule of a task format, if the format's own evaluator cannot run here.
 
-Program: `python -m loop.workers.stated TERMS RESULT`, both JSON files. It draws inputs with the task's generator,
-runs the task's reference and the answer, and compares them by the format's rule. Without answers it audits the
-task: inputs that never vary, equal cases, a reference that contradicts float64.
-"""
+Program: `python -m loop.workers.stated TERMS RESULT`, both JSON files. It draws inputs with its
+generator, runs the task's reference and the answer, and compares them by the format's rule. Without
+answers it audits the task: inputs that never vary, equal cases, a reference unlike float64."""
 
 import hashlib
 import itertools
@@ -37,11 +36,11 @@ from loop.mistakes.functions import floating_positions
 from loop.workers.target_functions import SEED_STEP, draw_inputs, rebuild_inputs, run_check
 
 SEED = 42  # Seed set before each constructor.
-
 MIN_TRIALS, TRIALS_LIMIT_S = 2, 10.0
 """Trials of each case once TRIALS_LIMIT_S have passed. The second trial reveals cached answers."""
 OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "Cannot allocate memory", "ALLOC_FAILED")
 """Parts of PyTorch's messages when memory, or our limit on it, is exhausted."""
+Flaws = Iterator[tuple[str, str]]  # The kind of each flaw of a task, and a sentence.
 MIN_MAGNITUDE = 1e-8  # Smallest magnitude in the denominator of a relative error.
 
 
@@ -49,7 +48,7 @@ class StatedTask:
     """A task's functions and the comparison rule of its format."""
 
     def __init__(self, terms: dict[str, Any]) -> None:
-        """`terms`: the content of TERMS. A function that it does not name is None. Raises Refused."""
+        """`terms`: the content of TERMS. A function it does not name is None. Raises Refused."""
         self.terms = terms
         names = ("generator", "reference", "arguments", "checker")
         functions = {name: callee.find_function(terms[name]) for name in names if terms[name]}
@@ -57,17 +56,16 @@ class StatedTask:
         self.make_arguments, self.checker = functions.get("arguments"), functions.get("checker")
 
     def instantiate(self, function: Any, *, exact: bool = False) -> Any:
-        """Return the function; of a class, a new module from the same seed, on the device. `exact`: its weights
-        are float64."""
+        """The function, or a new module of the class, on the device. `exact`: in float64."""
         if not self.terms["is_class"]:
             return function
         module = callee.make_instance(function, self.make_arguments, SEED)
         return (module.double() if exact else module).to(self.terms["device"])
 
     def draw_case(self, arguments: dict[str, Any], seed: int) -> SplitStructure:
-        """Draw a case's inputs. `arguments`: the generator's keywords; their seed overrides `seed`."""
-        device = self.terms["device"]
-        drawn = draw_inputs(self.generator, arguments, seed, self.terms["passes"], device)
+        """Draw a case's inputs. `arguments`: the generator's keywords; a seed in them wins."""
+        device, passes = self.terms["device"], self.terms["passes"]
+        drawn = draw_inputs(self.generator, arguments, seed, passes, device, "float32")
         return replace(drawn, tensors=tuple(tensor.to(device) for tensor in drawn.tensors))
 
     def call_function(self, function: Any, inputs: SplitStructure) -> Any:
@@ -82,10 +80,8 @@ class StatedTask:
             rebuilt = rebuild_inputs(inputs.skeleton, copies, self.terms["passes"])
             values = {"inputs": rebuilt, "expected": expected, "outputs": output}
             return run_check(self.checker, [values[name] for name in self.terms["given"]])
-        right_tensors, tensors = (
-            outputs_by_path(expected).values(),
-            outputs_by_path(output).values(),
-        )
+        right_tensors = outputs_by_path(expected).values()
+        tensors = outputs_by_path(output).values()
         if len(right_tensors) != len(tensors):
             return f"{len(tensors)} outputs where {len(right_tensors)} are expected"
         for right_tensor, tensor in zip(right_tensors, tensors, strict=True):
@@ -94,8 +90,8 @@ class StatedTask:
         return ""
 
     def explain_difference(self, expected: Tensor, output: Any) -> str:
-        """Why one output tensor is wrong by the stated rule; empty if it is right. `strict` terms refuse
-        subclasses and all zeros; `matched` is the share of elements that has to be within tolerance."""
+        """Why an output tensor is wrong by the stated rule; empty if right. `strict` terms refuse
+        subclasses and all zeros; `matched` is the share of elements that must be in tolerance."""
         expected_form, form = f"{list(expected.shape)} {expected.dtype}", type(output).__name__
         if isinstance(output, Tensor):
             form = f"{list(output.shape)} {output.dtype}"
@@ -108,12 +104,10 @@ class StatedTask:
         is_accepted = output.isfinite() | ((output == -math.inf) & (expected == -math.inf))
         if self.terms["finite"] and not is_accepted.all():
             return "NaN or infinity"
+        cap = self.terms["cap"]
         expected_values, output_values = expected.double(), output.double()
-        if (
-            self.terms["cap"] is not None
-            and ((output_values - expected_values).abs() > self.terms["cap"]).any()
-        ):
-            return f"an error above {self.terms['cap']:g}"
+        if cap is not None and ((output_values - expected_values).abs() > cap).any():
+            return f"an error above {cap:g}"
         wrong_count = int(self.mask_wrong(expected_values, output_values).sum())
         wrong_share = wrong_count / max(output.numel(), 1)
         if wrong_share > 1 - self.terms["matched"] + 1e-12:  # 1e-12: the difference is rounded.
@@ -121,8 +115,8 @@ class StatedTask:
         return ""
 
     def mask_wrong(self, expected: Tensor, output: Tensor) -> Tensor:
-        """Mask of elements with more error than the format allows; both arguments are float64. Under the
-        rule `either`, an element is right within the absolute or the relative limit, else their sum."""
+        """Mask of elements with more error than the format allows; both in float64. By the rule
+        `either`, an element is right within the absolute or the relative limit, else their sum."""
         atol, rtol = self.terms["atol"], self.terms["rtol"]
         error, magnitude = (output - expected).abs(), expected.abs()
         exceeds_limits = ~(error <= atol + rtol * magnitude)
@@ -142,8 +136,8 @@ def copy_inputs(inputs: SplitStructure, *, exact: bool = False) -> SplitStructur
 
 
 def judge_answer(task: StatedTask, function_name: str) -> dict[str, Any]:
-    """Judge one answer over all cases and trials: `status` and `why`; an exception counts as wrong, lack of
-    memory as failed. If right, `same`: whether all tensors were bitwise equal to the reference's."""
+    """Judge one answer over all cases and trials: `status` and `why`; an exception counts as wrong,
+    lack of memory as failed. If right, `same`: whether it equals the reference's bit by bit."""
     is_same, start_s = True, time.monotonic()
     try:
         answer = task.instantiate(callee.find_function(function_name))
@@ -175,71 +169,57 @@ def judge_answer(task: StatedTask, function_name: str) -> dict[str, Any]:
 def audit_task(task: StatedTask) -> dict[str, Any]:
     """Audit the task. Returns shapes of the first case's floating-point `inputs`, of its first such
     output (`outputs`, with one shape or none), and `findings`: flaws of the task in all cases."""
-    findings, name_by_digest = list[dict[str, str]](), dict[str, str]()
+    flaws, name_by_digest = list[tuple[str, str]](), dict[str, str]()
     shapes: list[list[list[int]]] = [[], []]
     for case in task.terms["cases"]:
         inputs = task.draw_case(case["given"], SEED)
         if case is task.terms["cases"][0]:
             output = task.call_function(task.instantiate(task.reference), copy_inputs(inputs))
             for number, split in enumerate((inputs, split_structure(output))):
-                shapes[number] = [
-                    list(split.tensors[n].shape) for n in floating_positions(split.tensors)
-                ]
-            findings += _find_float64_conflicts(task, inputs, outputs_by_path(output))
-        findings += _find_seed_problems(task, case, inputs)
+                tensors = [split.tensors[n] for n in floating_positions(split.tensors)]
+                shapes[number] = [list(tensor.shape) for tensor in tensors]
+            flaws += _find_float64_conflicts(task, inputs, outputs_by_path(output))
+        flaws += _find_seed_problems(task, case, inputs)
         contents = [bytes_of(bits_of(tensor).cpu()) for tensor in inputs.tensors]
         case_digest = hashlib.sha256(b"".join([inputs.skeleton, *contents])).hexdigest()
         if case_digest in name_by_digest and inputs.tensors:
             what = f"cases {name_by_digest[case_digest]} and {case['name']} have the same inputs"
-            findings.append({"kind": "equal cases", "what": what})
+            flaws.append(("equal cases", what))
         name_by_digest.setdefault(case_digest, case["name"])
+    findings = [{"kind": kind, "what": what} for kind, what in flaws]
     return {"inputs": shapes[0], "outputs": shapes[1][:1], "findings": findings}
 
 
-def _find_seed_problems(
-    task: StatedTask, case: dict[str, Any], inputs: SplitStructure
-) -> Iterator[dict[str, str]]:
-    """Findings about inputs that ignore the seed, or that the case's own seed does not reproduce."""
+def _find_seed_problems(task: StatedTask, case: dict[str, Any], inputs: SplitStructure) -> Flaws:
+    """Flaws of inputs that ignore the seed, or that the case's own seed does not repeat."""
     name, arguments = case["name"], case["given"]
     has_own_seed = "seed" in arguments
     other_arguments = {**arguments, "seed": arguments["seed"] + 1} if has_own_seed else arguments
     other_tensors = task.draw_case(other_arguments, SEED + 1).tensors
     columns = zip(inputs.names, inputs.tensors, other_tensors, strict=False)
-    constant = [
-        path for path, tensor, other in columns if tensor.numel() and same_bits(tensor, other)
-    ]
+    constant = [path for path, drawn, other in columns if drawn.numel() and same_bits(drawn, other)]
     constant_names = [path.split(".", 2)[-1] for path in constant]
     if constant_names and len(constant_names) == len(inputs.tensors):
-        yield {"kind": "seed does nothing", "what": f"{name}: the same inputs for every seed"}
+        yield "seed does nothing", f"{name}: the same inputs for every seed"
     elif constant_names:
-        yield {
-            "kind": "never varies",
-            "what": f"{name}: {', '.join(constant_names)} the same for every seed",
-        }
+        yield "never varies", f"{name}: {', '.join(constant_names)} the same for every seed"
     if has_own_seed:
         redrawn = task.draw_case(arguments, SEED + 1)  # The case's own seed overrides this one.
         if not all(map(same_bits, inputs.tensors, redrawn.tensors)):
-            yield {
-                "kind": "unseeded",
-                "what": f"{name}: its seed alone does not reproduce the inputs",
-            }
+            yield "unseeded", f"{name}: its seed alone does not reproduce the inputs"
 
 
 def _find_float64_conflicts(
     task: StatedTask, inputs: SplitStructure, outputs: dict[str, Tensor]
-) -> Iterator[dict[str, str]]:
-    """Findings where the reference violates its own rule when compared with its float64 version.
+) -> Flaws:
+    """Flaws of a reference that violates its own rule when compared with its float64 version.
     `outputs`: what it gives on the inputs, by name."""
     try:
         exact_reference = task.instantiate(task.reference, exact=True)
-        exact_outputs = outputs_by_path(
-            task.call_function(exact_reference, copy_inputs(inputs, exact=True))
-        )
+        exact_inputs = copy_inputs(inputs, exact=True)
+        exact_outputs = outputs_by_path(task.call_function(exact_reference, exact_inputs))
     except Exception as error:
-        yield {
-            "kind": "no float64",
-            "what": f"the reference does not run in float64: {error}"[:300],
-        }
+        yield "no float64", f"the reference does not run in float64: {error}"[:300]
         return
     if task.terms["atol"] is None:  # The format states no tolerance to compare with.
         return
@@ -249,10 +229,7 @@ def _find_float64_conflicts(
             wrong_count = int(task.mask_wrong(exact.double(), tensor.double()).sum())
         if wrong_count and tensor.is_floating_point():
             elements = f"{wrong_count} of {tensor.numel()} elements of {name}"
-            yield {
-                "kind": "float64 disagrees",
-                "what": f"{elements} are beyond the task's own tolerance",
-            }
+            yield "float64 disagrees", f"{elements} are beyond the task's own tolerance"
 
 
 def judge_in_fork(task: StatedTask, function_name: str) -> dict[str, Any]:
@@ -263,7 +240,7 @@ def judge_in_fork(task: StatedTask, function_name: str) -> dict[str, Any]:
     if pid == 0:
         try:
             os.write(write_end, json.dumps(judge_answer(task, function_name)).encode())
-        finally:  # Also where the answer raises SystemExit: this process must not go on as the parent.
+        finally:  # Also where the answer raises SystemExit: this is not the parent.
             os._exit(0)
     os.close(write_end)
     ready, _, _ = select.select([read_end], [], [], task.terms["limit_s"])
@@ -273,10 +250,8 @@ def judge_in_fork(task: StatedTask, function_name: str) -> dict[str, Any]:
     os.close(read_end)
     if verdict:
         return json.loads(verdict)  # type: ignore[no-any-return]
-    return {
-        "status": "failed",
-        "why": "it ended its process" if ready else "it did not end in its time",
-    }
+    reason = "it ended its process" if ready else "it did not end in its time"
+    return {"status": "failed", "why": reason}
 
 
 def main(terms: dict[str, Any]) -> dict[str, Any]:

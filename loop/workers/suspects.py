@@ -1,13 +1,11 @@
 """Known faults that explain a wrong output; and what the inputs of a target cannot show.
 
-Known faults are the reference on changed inputs, with other attributes or with a changed result, the
-target's own `faults`, and the right answer times a factor. A fault fits if it explains all wrong
-elements. It fits as a whole if it also explains the right ones.
+Known faults are the reference on changed inputs, with other attributes or with a changed result,
+the target's own `faults`, and the right answer times a factor. A fault fits if it explains all
+wrong elements. It fits as a whole if it also explains the right ones.
 
-Inputs hide errors if they never vary, or if the reference does not read them.
-"""
+Inputs hide errors if they never vary, or if the reference does not read them."""
 
-import contextlib
 import hashlib
 import itertools
 import signal
@@ -22,26 +20,22 @@ from loop.calls.call import Call, Refused, Value
 from loop.calls.callee import bytes_of, make_instance, same_bits
 from loop.model.measurement import Weaknesses
 from loop.model.target import Attribute, Signature
-from loop.workers.judge_messages import FindBlindSpots
 from loop.workers.target_functions import Inputs, TargetFunctions
 
-ALLOWANCE_FACTOR = (
-    4.0  # The distance to a suspect's answer may be this many times the allowed error.
-)
+ALLOWANCE_FACTOR = 4.0  # A suspect's answer may be this many times the allowed error away.
 MIN_EXPLAINED_SHARE = 0.98  # Of wrong elements, and of right ones to fit as a whole.
 MAX_REMAINING_SHARE = 0.25  # Of the error (RMS), if a suspect explains it.
 MIN_DISTINCT_ERRORS = 8  # Fewer distinct wrong elements resemble a suspect by chance.
 MAX_SAMPLED_ERRORS = 4096  # Wrong elements sampled to count distinct ones (at most twice as many).
 MAX_COMPARED_OUTPUTS = 8  # Maximum number of outputs of one call that a suspect has to explain.
-MIN_FACTOR_DEVIATION = (
-    0.01  # Smallest deviation of a factor from 1: sums in low precision shrink by less.
-)
-
-
-RunReference = Callable[[Sequence[Tensor], Call], Tensor]
-"""Runs the reference on inputs with the attributes of a call."""
-Suspect = tuple[str, Callable[[], Tensor]]
-"""A known fault: the words after "as if", and a function that computes its output."""
+MIN_FACTOR_DEVIATION = 0.01  # From 1, of a factor: sums in low precision shrink by less.
+EXAMPLE_PREFIX = " (as with "  # Begins a fault's example. Without it, equal faults are one.
+SAMPLED_ELEMENTS = 1 << 16  # Elements of an input whose digest tells whether the seed changes it.
+LEAST_HALVED, MOST_INPUTS = 8, 8  # Least size of a dimension to halve; most inputs of its call.
+HUGE_NUMBER = 1 << 46  # No real call's limit or window; as a size, more than any address space.
+CHANGED_CALL_LIMIT_S = 2.0  # With a changed attribute: counting to `HUGE_NUMBER` has no end.
+RunReference = Callable[[Sequence[Tensor], Call], Tensor]  # On inputs, with the call's attributes.
+Suspect = tuple[str, Callable[[], Tensor]]  # A known fault: words after "as if", and its output.
 
 
 class WrongOutput:
@@ -56,10 +50,9 @@ class WrongOutput:
 
     @property
     def distinct_errors(self) -> int:
-        """Number of distinct pairs of right and wrong value, each as a multiple of the allowed distance."""
-        pairs = torch.stack([self.reference, self.output])[
-            :, self.wrong_mask & self.output.isfinite()
-        ]
+        """Number of distinct (right, wrong) values, in multiples of the allowed distance."""
+        is_used = self.wrong_mask & self.output.isfinite()
+        pairs = torch.stack([self.reference, self.output])[:, is_used]
         if not pairs.numel():
             return 0
         pairs = pairs[:, :: max(1, pairs.shape[1] // MAX_SAMPLED_ERRORS)]
@@ -73,14 +66,10 @@ class WrongOutput:
         if answer.shape != self.output.shape:
             return None
         compared_mask = self.wrong_mask & self.output.isfinite() & self.reference.isfinite()
-        if bool(
-            compared_mask.any()
-        ):  # RMS errors of the wrong elements, if either were the right answer.
-            errors = (self.output - right for right in (answer, self.reference))
-            rms_error, reference_rms_error = (
-                float(e[compared_mask].square().mean().sqrt()) for e in errors
-            )
-            if not rms_error <= MAX_REMAINING_SHARE * reference_rms_error:  # NaN, too.
+        if bool(compared_mask.any()):  # RMS errors of wrong elements, if either were right.
+            errors = ((self.output - right)[compared_mask] for right in (answer, self.reference))
+            rms, reference_rms = (float(error.square().mean().sqrt()) for error in errors)
+            if not rms <= MAX_REMAINING_SHARE * reference_rms:  # NaN, too.
                 return None
         is_near = (self.output - answer).abs() <= self._allowed_distance(answer)
         is_near |= (self.output == answer) | (self.output.isnan() & answer.isnan())
@@ -90,16 +79,15 @@ class WrongOutput:
         return int(near_right.sum()) >= MIN_EXPLAINED_SHARE * near_right.numel()
 
     def find_factor(self) -> list[Suspect]:
-        """The suspect "right answer times a factor", with the median factor; empty if none stands out."""
+        """The suspect "right answer times a factor", the median one; empty if none stands out."""
         is_large = _finite_magnitudes(self.reference) > ALLOWANCE_FACTOR * self.absolute_allowance
         usable_mask = self.wrong_mask & self.output.isfinite() & is_large
         right_values = self.reference[usable_mask]
         if len(right_values) < MIN_DISTINCT_ERRORS:
             return []
         # For nearly equal elements a factor and an added constant look alike.
-        if float(right_values.std()) <= MAX_REMAINING_SHARE * float(
-            right_values.square().mean().sqrt()
-        ):
+        rms = float(right_values.square().mean().sqrt())
+        if float(right_values.std()) <= MAX_REMAINING_SHARE * rms:
             return []
         factor = float((self.output[usable_mask] / right_values).median())
         if abs(factor - 1) < MIN_FACTOR_DEVIATION:
@@ -119,8 +107,8 @@ def _finite_magnitudes(values: Tensor) -> Tensor:
 def find_fitting_suspects(
     outputs: Sequence[WrongOutput], suspects: Iterable[Suspect]
 ) -> dict[str, bool] | None:
-    """Find the suspects that explain all these outputs of a call; if none does, try the right answer times a
-    factor. Returns descriptions, each with whether it explains the right elements too; None: too few are wrong."""
+    """Find suspects that explain all these outputs of a call; if none does, the right answer times
+    a factor. Returns descriptions, and whether each fits right elements; None: few are wrong."""
     compared = outputs[:MAX_COMPARED_OUTPUTS]
     if not any(output.distinct_errors >= MIN_DISTINCT_ERRORS for output in compared):
         return None
@@ -165,24 +153,20 @@ def find_suspects(
     names = [file.name for file in call.inputs]
     dimensions_of_input: list[list[str]] = []
     axes_of_dimension: dict[str, list[tuple[int, int]]] = {}  # Positions of inputs, and axes.
+    size_by_dimension: dict[str, int] = {}
     for position, tensor in enumerate(inputs):
         dimensions = signature.inputs.get(names[position], "").split()
         is_known = len(dimensions) == tensor.dim()
-        dimensions_of_input.append(
-            dimensions if is_known else [f"axis {n}" for n in range(tensor.dim())]
-        )
+        unnamed = [f"axis {axis}" for axis in range(tensor.dim())]
+        dimensions_of_input.append(dimensions if is_known else unnamed)
         for axis, dimension in enumerate(dimensions if is_known else ()):
             axes_of_dimension.setdefault(dimension, []).append((position, axis))
-    size_by_dimension = {
-        name: inputs[axes[0][0]].shape[axes[0][1]] for name, axes in axes_of_dimension.items()
-    }
+            size_by_dimension.setdefault(dimension, tensor.shape[axis])
     if has_plain_signature:
         for i, j in itertools.combinations(range(len(names)), 2):
             if inputs[i].shape == inputs[j].shape:
-                yield (
-                    f"{names[i]} and {names[j]} were swapped",
-                    answer_with({i: inputs[j], j: inputs[i]}),
-                )
+                swapped = answer_with({i: inputs[j], j: inputs[i]})
+                yield f"{names[i]} and {names[j]} were swapped", swapped
                 yield f"{names[i]} were read for {names[j]}", answer_with({j: inputs[i]})
                 yield f"{names[j]} were read for {names[i]}", answer_with({i: inputs[j]})
         output_dimensions = signature.output_dimensions.split()
@@ -207,10 +191,8 @@ def find_suspects(
     for name, attribute in signature.attributes.items():
         for description, value in alternative_values(call.attributes[name], attribute):
             changed_call = call.replace(attributes={**call.attributes, name: value})
-            yield (
-                f"{name} {description}",
-                partial(run_in_time, partial(run_reference, inputs, changed_call)),
-            )
+            compute = partial(run_reference, inputs, changed_call)
+            yield f"{name} {description}", partial(run_in_time, compute)
     for position, (tensor, name) in enumerate(zip(inputs, names, strict=True)):
         yield f"{name} were zero", answer_with({position: torch.zeros_like(tensor)})
         yield f"{name} were one", answer_with({position: torch.ones_like(tensor)})
@@ -219,19 +201,16 @@ def find_suspects(
         for axis, dimension in enumerate(dimensions_of_input[position]):
             if tensor.shape[axis] > 1:
                 repeated = tensor.narrow(axis, 0, 1).expand_as(tensor).clone()
-                yield (
-                    f"only the first {dimension} of {name} were read",
-                    answer_with({position: repeated}),
-                )
+                description = f"only the first {dimension} of {name} were read"
+                yield description, answer_with({position: repeated})
                 for shift, word in ((1, "early"), (-1, "late")):
                     shifted = answer_with({position: tensor.roll(shift, axis)})
                     yield f"{name} were read one {dimension} too {word}", shifted
     # Two inputs that share a dimension both repeat its first index.
     for dimension, axes in axes_of_dimension.items():
         for pair in itertools.combinations(axes, 2) if size_by_dimension[dimension] > 1 else ():
-            both = {
-                n: inputs[n].narrow(axis, 0, 1).expand_as(inputs[n]).clone() for n, axis in pair
-            }
+            firsts = ((n, inputs[n].narrow(axis, 0, 1)) for n, axis in pair)
+            both = {n: first.expand_as(inputs[n]).clone() for n, first in firsts}
             pair_names = " and ".join(names[position] for position, _ in pair)
             yield f"only the first {dimension} of {pair_names} were read", answer_with(both)
     yield from _changed_results(right_output, is_integer=is_integer)
@@ -245,47 +224,28 @@ def _shifted_outputs(right_output: Tensor, dimensions: Sequence[str]) -> Iterato
             yield description, partial(right_output.roll, shift, axis)
     if len(dimensions) > 1 and min(right_output.shape[-2:]) > 1:
         transposed = right_output.transpose(-1, -2).reshape(right_output.shape)
-        yield (
-            "the last two dimensions of the output were swapped in memory",
-            partial(torch.clone, transposed),
-        )
+        description = "the last two dimensions of the output were swapped in memory"
+        yield description, partial(torch.clone, transposed)
 
 
-def _changed_results(right_output: Tensor, *, is_integer: bool) -> Iterator[Suspect]:
+def _changed_results(right: Tensor, *, is_integer: bool) -> Iterator[Suspect]:
     """Yield suspects that change a right result: zeros, signs, overflow, off by one."""
-    answer_by_fault = {
-        "nothing were computed (zeros)": torch.zeros_like(right_output),
-        "negative results were zero": right_output.clamp(min=0),
-        "its sign were lost": right_output.abs(),
-        "its sign were turned": -right_output,
+    answers = {
+        "nothing were computed (zeros)": torch.zeros_like(right),
+        "negative results were zero": right.clamp(min=0),
+        "its sign were lost": right.abs(),
+        "its sign were turned": -right,
     }
     if is_integer:
         for bits in (8, 16, 32):
             half = 2.0 ** (bits - 1)
-            answer_by_fault[f"it overflowed an int{bits}"] = (right_output + half).remainder(
-                2 * half
-            ) - half
-            answer_by_fault[f"it overflowed a uint{bits}"] = right_output.remainder(2 * half)
-            answer_by_fault[f"it were cut off at the ends of an int{bits}"] = right_output.clamp(
-                -half, half - 1
-            )
-        answer_by_fault["each result were one too large"] = right_output + 1
-        answer_by_fault["each result were one too small"] = right_output - 1
-    for fault, answer in answer_by_fault.items():
+            answers[f"it overflowed an int{bits}"] = (right + half).remainder(2 * half) - half
+            answers[f"it overflowed a uint{bits}"] = right.remainder(2 * half)
+            answers[f"it were cut off at the ends of an int{bits}"] = right.clamp(-half, half - 1)
+        answers["each result were one too large"] = right + 1
+        answers["each result were one too small"] = right - 1
+    for fault, answer in answers.items():
         yield fault, partial(torch.clone, answer)
-
-
-EXAMPLE_PREFIX = (
-    " (as with "  # Begins the example in a fault's words. Without it, equal faults are one.
-)
-SAMPLED_ELEMENTS = 1 << 16  # Elements of an input whose digest tells whether the seed changes it.
-LEAST_HALVED, MOST_INPUTS = 8, 8
-"""Least size of a dimension of which the second half is tried, and most inputs of a call whose dimensions are."""
-HUGE_NUMBER = 1 << 46
-"""An attribute's alternative that no limit or window of a real call reaches. Where it is a size, no address
-space holds it: the call fails at once, and does not fill the memory."""
-CHANGED_CALL_LIMIT_S = 2.0
-"""Seconds for a call with a changed attribute: where it counts a loop, `HUGE_NUMBER` would take for ever."""
 
 
 class DrawnInputs:
@@ -295,8 +255,8 @@ class DrawnInputs:
         self.digest_by_call: dict[tuple[str, str], dict[str, bytes]] = {}
         """(input, workload) to a digest of sampled elements for each call key."""
         self.facts_by_input: dict[str, set[str]] = {}
-        """Input to what was true in some call: `varied` (two values), `negative` (or integers), `floating`, `tied`
-        (a row's greatest or least value twice), `not finite`, `integers` (several), `not from zero` (in order)."""
+        """Input to what was true in some call: `varied` (two values), `negative` (or integers),
+        `floating`, `tied` (a row's extreme twice), `not finite`, `integers`, `not from zero`."""
         self.bounds_by_integers: dict[str, tuple[int, int]] = {}
         """Input of an integer type wider than 16 bits to the least and the greatest value."""
 
@@ -330,57 +290,34 @@ class DrawnInputs:
             self.facts_by_input.setdefault(file.name, set()).update(true_facts)
 
     def summarise(self) -> Weaknesses:
-        """The inputs that never differ between calls, have a single value, are never negative, or fit 16 bits."""
-        compared = {name for (name, _), digests in self.digest_by_call.items() if len(digests) > 1}
-        moving = {
-            name
-            for (name, _), digests in self.digest_by_call.items()
-            if len(set(digests.values())) > 1
-        }
+        """For each weakness, the inputs that have it: see the fields of `Weaknesses`."""
+        digests = self.digest_by_call.items()
+        compared = {name for (name, _), by_key in digests if len(by_key) > 1}
+        moving = {name for (name, _), by_key in digests if len(set(by_key.values())) > 1}
         facts, narrow = self.facts_by_input, list[str]()
         fixed = [name for name in facts if name in compared - moving]
         varied = [name for name in facts if "varied" in facts[name]]
-        floating = [name for name in facts if "floating" in facts[name]]
+        floats = [name for name in facts if "floating" in facts[name]]
+        varied_floats = [name for name in varied if name in floats]
         for name, (low, high) in self.bounds_by_integers.items():
             if name in varied and -(1 << 15) <= low and high < 1 << (15 if low < 0 else 16):
                 narrow.append(name)
-        ordered = [
-            name for name in varied if {"integers", "not from zero"} & facts[name] == {"integers"}
-        ]
+        integers = [name for name in varied if "integers" in facts[name] and name not in fixed]
         return {
             "fixed": tuple(fixed),
             "single_valued": tuple(name for name in facts if name not in (*varied, *fixed)),
             "nonnegative": tuple(name for name in varied if "negative" not in facts[name]),
             "narrow": tuple(narrow),
-            "from_zero": tuple(name for name in ordered if name not in fixed),
-            "untied": tuple(
-                name for name in varied if name in floating and "tied" not in facts[name]
-            ),
-            "finite": ()
-            if any("not finite" in facts[name] for name in floating)
-            else tuple(floating),
+            "from_zero": tuple(name for name in integers if "not from zero" not in facts[name]),
+            "untied": tuple(name for name in varied_floats if "tied" not in facts[name]),
+            "finite": () if any("not finite" in facts[name] for name in floats) else tuple(floats),
         }
 
 
-def find_blind_spots(
-    functions: TargetFunctions, drawn_inputs: DrawnInputs, request: FindBlindSpots
-) -> Weaknesses:
-    """Report what the inputs drawn so far cannot reveal. If the request has a pair of calls (one
-    workload under two seeds), also change inputs to find those that the reference does not read."""
-    weaknesses = drawn_inputs.summarise()
-    with contextlib.suppress(Refused, RuntimeError):  # The reference may need the judging device.
-        if request.pair:
-            inputs, other_inputs = (functions.make_inputs(call) for call in request.pair)
-            weaknesses |= find_unread(functions, inputs, other_inputs.tensors)
-    return weaknesses
-
-
-def find_unread(
-    functions: TargetFunctions, inputs: Inputs, other_tensors: Sequence[Tensor]
-) -> Weaknesses:
-    """Change each input and attribute of a call by itself. Returns weaknesses: inputs (`unread`), their halves
-    (`unread_halves`) and attributes (`ignored`) that change no output of the reference, outputs that nothing
-    changes (`unmoved`), weights with their `initial` values. `other_tensors`: the inputs under another seed."""
+def find_unread(functions: TargetFunctions, inputs: Inputs, others: Sequence[Tensor]) -> Weaknesses:
+    """Change each input and attribute of a call alone. Returns inputs (`unread`), their halves
+    (`unread_halves`) and attributes (`ignored`) that change no output of the reference, outputs
+    that nothing changes (`unmoved`), weights with `initial` values. `others`: other inputs."""
     call, tensors, is_exact = inputs.call, inputs.tensors, True
     try:
         outputs, _ = functions.compute_outputs("reference", tensors, call, exact=True)
@@ -390,7 +327,7 @@ def find_unread(
     changed_outputs = set[str]()
 
     def changes_output(replacements: dict[int, Tensor], call: Call = call) -> bool | None:
-        """Whether an output changes if some inputs are replaced; notes which. None if the reference fails."""
+        """Whether an output changes if inputs are replaced; notes which. None: it fails."""
         changed = [replacements.get(n, tensor) for n, tensor in enumerate(tensors)]
         try:
             compute = partial(functions.compute_outputs, "reference", changed, call, exact=is_exact)
@@ -402,9 +339,7 @@ def find_unread(
         return bool(names)
 
     effect_by_input, unread_halves = dict[str, bool | None](), list[str]()
-    for n, (file, tensor, other) in enumerate(
-        zip(call.inputs, tensors, other_tensors, strict=False)
-    ):
+    for n, (file, tensor, other) in enumerate(zip(call.inputs, tensors, others, strict=False)):
         changed = _change_input(tensor, other)
         if changed is None:
             continue
@@ -412,11 +347,9 @@ def find_unread(
         dims = functions.signature.inputs.get(file.name, "").split()
         is_halved = effect_by_input[file.name] and len(tensors) <= MOST_INPUTS
         for axis in range(tensor.dim()) if is_halved else ():
-            changed_halves = _change_half(tensor, other, axis)
+            halves = _change_half(tensor, other, axis)
             # None changes an output. Values that the reference does not take prove nothing.
-            if changed_halves and all(
-                changes_output({n: half}) is False for half in changed_halves
-            ):
+            if halves and all(changes_output({n: half}) is False for half in halves):
                 dimension = dims[axis] if len(dims) == tensor.dim() else f"axis {axis}"
                 unread_halves.append(f"{file.name} along {dimension}")
     ignored_attributes = []
@@ -424,9 +357,8 @@ def find_unread(
         effects = set[bool | None]()
         for _, value in alternative_values(attribute_value, functions.signature.attributes[name]):
             if True not in effects:
-                effects.add(
-                    changes_output({}, call.replace(attributes={**call.attributes, name: value}))
-                )
+                attributes = {**call.attributes, name: value}
+                effects.add(changes_output({}, call.replace(attributes=attributes)))
         if False in effects and True not in effects:
             ignored_attributes.append(name)
     constant_outputs = []
@@ -435,10 +367,9 @@ def find_unread(
     unread_inputs = [name for name, effect in effect_by_input.items() if effect is False]
     if set(constant_outputs) == set(outputs):
         unread_inputs = []  # One message, that nothing changes any output, is enough.
+    whole = [name for name, output in outputs.items() if not output.is_floating_point()]
     return {
-        "whole_outputs": tuple(
-            name for name, output in outputs.items() if not output.is_floating_point()
-        ),
+        "whole_outputs": tuple(whole),
         "ignored": tuple(ignored_attributes),
         "unmoved": tuple(constant_outputs),
         "unread": tuple(unread_inputs),
@@ -448,8 +379,8 @@ def find_unread(
 
 
 def _change_half(tensor: Tensor, other: Tensor, axis: int) -> list[Tensor]:
-    """Copies of an input with new values in the second half along an axis: those of `other` (the input under
-    another seed), and those that win a maximum. Empty if the axis is short, or if that half never varies."""
+    """Copies of an input with new values in the second half of an axis: those of `other` (another
+    seed's), and those that win a maximum. Empty if the axis is short, or the half never varies."""
     size = tensor.shape[axis]
     half, other_half = (part.narrow(axis, size // 2, size - size // 2) for part in (tensor, other))
     if size < LEAST_HALVED or same_bits(half, other_half):
@@ -489,7 +420,7 @@ def _change_input(tensor: Tensor, other: Tensor) -> Tensor | None:
 
 
 def run_in_time(run: Callable[[], Any]) -> Any:
-    """Call `run`. Its Python code raises Refused after CHANGED_CALL_LIMIT_S. For the main thread only."""
+    """Call `run`; its Python code raises Refused after CHANGED_CALL_LIMIT_S. Main thread only."""
 
     def stop(*_: object) -> NoReturn:
         raise Refused(f"no answer for {CHANGED_CALL_LIMIT_S:g} s")
@@ -503,8 +434,8 @@ def run_in_time(run: Callable[[], Any]) -> Any:
 
 
 def alternative_values(value: Value, attribute: Attribute) -> Iterator[tuple[str, Value]]:
-    """Yield values that a function may use if it ignores an attribute: its other choices, or numbers such
-    as the default, 0 and 1. Each with words that follow its name in a message, such as `were true`."""
+    """Yield values that a function may use if it ignores an attribute: its other choices, or the
+    default, 0, 1 and others. Each with words that follow its name in a message: `were true`."""
     if isinstance(value, bool | str):
         for choice in attribute.choices or (True, False):
             if choice != value:

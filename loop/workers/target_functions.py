@@ -37,8 +37,7 @@ from loop.workers.workload_call import input_fills
 MAX_DRAWN_BYTES = 256 << 20  # For all draws of all inputs together. Larger inputs are drawn once.
 NUMBERS_PER_BLOCK = 1 << 16  # Random numbers drawn in one step.
 DRAW_ALIGNMENT_BYTES = 256  # Alignment in bytes of each draw in the input's file.
-MAY_FAIL_FOR_ONE_SIZE = ("reference", "plain", "generator")
-"""Functions that may fail for one size only. Other sizes are still judged."""
+MAY_FAIL_FOR_ONE_SIZE = ("reference", "plain", "generator")  # Other sizes are still judged.
 MAX_INPUTS = 64  # Inputs with seeds of their own, different for every seed of a workload.
 SEED_STEP = 104_729  # Between the seeds of several draws: a prime, so that they rarely meet.
 
@@ -46,13 +45,11 @@ SEED_STEP = 104_729  # Between the seeds of several draws: a prime, so that they
 def make_tensor(
     fill: Fill, seed: int, input_position: int, file: TensorFile, nan_axis: int | None = None
 ) -> Tensor:
-    """Draw one input tensor, flat [elements + extra elements] and in its own element type: the content of its
-    file. `nan_axis`: set one random index along it to NaN. For odd seeds the extreme values of each axis go to its
-    ends, so a loop that stops early fails. Along `file.constant_axis` the first values are repeated."""
+    """Draw one input tensor, flat [elements + extra elements], in its own element type: its file's
+    content. `nan_axis`: one random index along it is NaN. For odd seeds the extreme values of each
+    axis go to its ends: loops that stop early fail. First values repeat along `constant_axis`."""
     stream, shape = seed * MAX_INPUTS + input_position, file.shape
-    random_state = numpy.random.RandomState(
-        stream % 2**32
-    )  # The same values in every release (NEP 19).
+    random_state = numpy.random.RandomState(stream % 2**32)  # The same in every release (NEP 19).
     number_type = numpy.float64 if file.dtype == "float64" else numpy.float32
     values = numpy.full(shape, fill.scale, dtype=number_type)
     if fill.kind in ("normal", "zeros"):
@@ -100,13 +97,12 @@ class Inputs:
 
 
 class TargetFunctions:
-    """The Python functions that a target names: the reference, and others, which are None if it names none."""
+    """Python functions that a target names: the reference, and others, None if it names none."""
 
     def __init__(self, terms: SetTarget) -> None:
         target, component = terms.target, terms.component
         self.target, self.signature = target, target.signature
-        self.are_classes = target.modules is not None
-        """Whether the target's functions are classes that have to be instantiated."""
+        self.are_classes = target.modules is not None  # Whether they have to be instantiated.
         self.input_passing = target.generator.passes if target.generator else "positional"
         """How the function receives its inputs: `positional`, `keywords` or `one` (one object)."""
 
@@ -118,13 +114,11 @@ class TargetFunctions:
 
         self.reference, self.plain = find(target.reference), find(target.plain)
         self.generator, self.checker = find(target.generator), find(target.checker)
-        self.faults = {
-            description: find(function) for description, function in target.faults.items()
-        }
+        self.faults = {words: find(function) for words, function in target.faults.items()}
         self.input_maker = find(component.inputs) if component else None
         """Maker of a component's inputs; None: inputs come from the workload's fills."""
         self.canonical_form = find(component.form) if component else None
-        """Brings outputs of a component into the form of comparison; None: compare them directly."""
+        """Brings outputs of a component into the form of comparison; None: compare them as is."""
         self.constructor_arguments = find(target.modules.arguments) if target.modules else None
 
     def has_plain_signature(self, call: Call) -> bool:
@@ -142,8 +136,8 @@ class TargetFunctions:
         return sizes
 
     def make_inputs(self, request: PrepareAnswer) -> Inputs:
-        """Make the inputs of a call and write them to their files: by the target's generator, the component's own
-        `inputs` function, or the workload's fills (kinds of random values)."""
+        """Make the inputs of a call and write them to their files: by the target's generator, the
+        component's own `inputs` function, or the workload's fills (kinds of random values)."""
         if self.generator is not None:
             return self._generate_inputs(request)
         call, seed = request.call, request.workload.seed
@@ -169,8 +163,8 @@ class TargetFunctions:
         return Inputs(call, tensors)
 
     def _generate_inputs(self, request: PrepareAnswer) -> Inputs:
-        """Make the inputs with the target's own generator. Timed calls get several draws, so that each reads new
-        values. The judge knows the answer to one draw: that of the workload's seed, at `request.draw_position`.
+        """Make the inputs with the target's own generator. Timed calls get several draws, so each
+        reads new values. The judge knows the answer to one: by the workload's seed, at a position.
         Raises Refused for a generator that fails, or does not fit the signature."""
         seed = request.workload.seed
         known_draw = self._draw(request, seed)
@@ -178,9 +172,8 @@ class TargetFunctions:
             again = self._draw(request, seed)
             is_equal = all(map(same_bits, known_draw.tensors, again.tensors))
             if known_draw.skeleton != again.skeleton or not is_equal:
-                raise Refused(
-                    f"the generator is not deterministic: seed {seed} gave two sets of inputs"
-                )
+                inputs = f"seed {seed} gave two sets of inputs"
+                raise Refused(f"the generator is not deterministic: {inputs}")
         draws, position, note = [known_draw], 0, ""
         if request.draws > 1:
             other_draws, note = self._draw_other_seeds(request, known_draw)
@@ -190,28 +183,19 @@ class TargetFunctions:
         if declared and len(declared) != count:
             raise Refused(f"the generator: expected {', '.join(declared)}, got {count} tensors")
         expected_inputs, types = list(declared.items()), self.signature.types
-        if (
-            not declared
-        ):  # Name them by their paths in the structure; they may have any shape (`...`) and type.
+        if not declared:  # Name them by their paths in the structure; any shape (`...`) and type.
             depth, types = 2 if self.input_passing == "one" else 1, {}
             expected_inputs = [(path.split(".", depth)[-1], "...") for path in known_draw.names]
         arguments, files = {**request.workload.sizes, **request.workload.attributes}, []
         for number, (name, dimensions) in enumerate(expected_inputs):
-            tensors, path = (
-                [draw.tensors[number] for draw in draws],
-                f"{request.call.output.path}.input-{number}",
-            )
-            tensor, nbytes, refusal = (
-                tensors[0],
-                tensors[0].nbytes,
-                f"the generator: expected {name}",
-            )
+            tensors = [draw.tensors[number] for draw in draws]
+            tensor, nbytes = tensors[0], tensors[0].nbytes
+            path = f"{request.call.output.path}.input-{number}"
             if tensor.dtype not in DTYPE_NAMES:
                 raise Refused(f"the generator: {name} is of {tensor.dtype}, which is not supported")
-            shape, dtype = (
-                [arguments.get(size) for size in dimensions.split()],
-                DTYPE_NAMES[tensor.dtype],
-            )
+            dtype = DTYPE_NAMES[tensor.dtype]
+            refusal = f"the generator: expected {name}"
+            shape = [arguments.get(size) for size in dimensions.split()]
             if dimensions != "..." and shape != list(tensor.shape):
                 raise Refused(f"{refusal} of shape {shape}, got {list(tensor.shape)}")
             if types.get(name, dtype) != dtype:
@@ -219,10 +203,8 @@ class TargetFunctions:
             # One file holds all draws, each aligned; those without an answer are extra elements.
             if len(draws) > 1:
                 nbytes = -(-nbytes // DRAW_ALIGNMENT_BYTES) * DRAW_ALIGNMENT_BYTES
-            contents = [
-                bytes_of(drawn.detach().cpu().contiguous()).ljust(nbytes, b"\0")
-                for drawn in tensors
-            ]
+            host_tensors = (drawn.detach().cpu().contiguous() for drawn in tensors)
+            contents = [bytes_of(drawn).ljust(nbytes, b"\0") for drawn in host_tensors]
             Path(path).write_bytes(b"".join(contents))
             file = TensorFile(name, path, tuple(tensor.shape), dtype)
             stride = nbytes // tensor.element_size()
@@ -235,7 +217,7 @@ class TargetFunctions:
     def _draw_other_seeds(
         self, request: PrepareAnswer, known_draw: SplitStructure
     ) -> tuple[list[SplitStructure], str]:
-        """Draw inputs from other seeds than `known_draw`; return them and a note on what stays untested. No
+        """Draw inputs from other seeds than `known_draw`; return them, and what stays untested. No
         draws if they need too much memory, differ in shape, or do not depend on the seed."""
         purpose = f"timed calls on other values, on {request.call.key.rpartition(' #')[0]}"
         draw_bytes = sum(tensor.nbytes for tensor in known_draw.tensors)
@@ -250,10 +232,8 @@ class TargetFunctions:
             return [], f"{purpose}: other seeds give inputs of another form"
         if known_draw.tensors and all(map(same_bits, known_draw.tensors, draws[0].tensors)):
             return [], f"{purpose}: the generator gives the same inputs for every seed"
-        return (
-            draws,
-            f"whether a variant remembers more than {len(draws)} answers: a generator draws no more",
-        )
+        untested = f"whether a variant remembers more than {len(draws)} answers"
+        return draws, f"{untested}: a generator draws no more"
 
     def _draw(self, request: PrepareAnswer, seed: int) -> SplitStructure:
         """Draw one set of inputs with the target's generator, on the CPU."""
@@ -263,28 +243,23 @@ class TargetFunctions:
         return self._call_or_refuse("generator", draw, request.call)  # type: ignore[no-any-return]
 
     def call_function(self, role: str, function: Any, inputs: Sequence[Tensor], call: Call) -> Any:
-        """Call a target's function with the tensors by position and the call's attributes by keyword.
-        `role`: such as `reference`, for error messages. Raises Refused if it raises."""
+        """Call a target's function with the tensors by position and the call's attributes by
+        keyword. `role`: such as `reference`, for error messages. Raises Refused if it raises."""
         keywords = {**call.attributes, **self._sizes_keyword(function, call)}
         return self._call_or_refuse(role, partial(function, *inputs, **keywords), call)
 
     def _sizes_keyword(self, function: Any, call: Call) -> dict[str, Any]:
-        """The keyword `sizes` (by dimension: inputs lack some) if the function has it unbound; else empty."""
+        """The keyword `sizes` (by dimension), if the function has it unbound; else empty."""
         is_bound = isinstance(function, partial) and "sizes" in function.keywords
         takes_sizes = "sizes" in _parameter_names(function) and not is_bound
         return {"sizes": self.dimension_sizes(call)} if takes_sizes else {}
 
     def compute_outputs(
-        self,
-        role: Literal["reference", "plain"],
-        inputs: Sequence[Tensor],
-        call: Call,
-        *,
-        exact: bool,
+        self, role: Literal["reference", "plain"], inputs: Sequence[Tensor], call: Call, exact: bool
     ) -> tuple[dict[str, Tensor], Any]:
-        """Run the reference or the plain implementation; return its outputs by name (copies, because it may
-        reuse its buffers) and the raw result. `exact`: with inputs and a module's weights in float64. Raises
-        Refused if it changes an input that is not an output: the next function would read the new values."""
+        """Run the reference or `plain`; return its outputs by name (copies: it may reuse buffers)
+        and the raw result. `exact`: with inputs and weights in float64. Raises Refused if it
+        changes an input that is not an output: the next function would read the new values."""
         function, tensors = self.reference if role == "reference" else self.plain, list(inputs)
         for position, tensor in enumerate(inputs):
             if exact:
@@ -297,17 +272,13 @@ class TargetFunctions:
         def bind() -> Any:
             """The function, or an instance of the class, bound to the tensors."""
             terms = FunctionTerms("", is_class=self.are_classes)
-            called = Callee(
-                function, self.constructor_arguments, terms, call, str(device), watches_state=False
-            )
+            settings = self.constructor_arguments, terms, call, str(device)
+            called = Callee(function, *settings, watches_state=False)
             if exact and called.module is not None:
                 called.module.double()
-            takes_all = (
-                call.structure or self.are_classes
-            )  # The generator or `forward` has its own arguments.
-            return partial(
-                called.bind(tensors), **({} if takes_all else self._sizes_keyword(function, call))
-            )
+            takes_all = call.structure or self.are_classes  # Then it has arguments of its own.
+            keywords = {} if takes_all else self._sizes_keyword(function, call)
+            return partial(called.bind(tensors), **keywords)
 
         bound_call = self._call_or_refuse(role, bind, call)
         # Making a module seeds these generators. Two runs of a function that draws shall differ.
@@ -321,15 +292,12 @@ class TargetFunctions:
                 continue
             name = call.inputs[position].name
             if name.isdigit():  # An error names the parameter, not its position.
-                parameters = [
-                    p
-                    for p in _parameter_names(getattr(function, "forward", function))
-                    if p != "self"
-                ]
+                names = _parameter_names(getattr(function, "forward", function))
+                parameters = [parameter for parameter in names if parameter != "self"]
                 name = parameters[int(name)] if int(name) < len(parameters) else name
             raise Refused(
-                f"the {role} itself changes its input `{name}`, so nothing is judged: let it change "
-                f"a copy (`{name} = {name}.clone()`), or name `{name}` under `updates` in "
+                f"the {role} itself changes its input `{name}`, so nothing is judged: let it "
+                f"change a copy (`{name} = {name}.clone()`), or name `{name}` under `updates` in "
                 "target.yaml; then run the same command again",
                 "changed input",
             )
@@ -337,11 +305,9 @@ class TargetFunctions:
         names, updates = list(self.signature.outputs) or list(outputs), self.signature.updates
         if updates and len(outputs) == len(names) - len(updates):
             # The function returned only the other outputs: take each updated one from its input.
-            returned = iter(outputs.values())
+            rest = iter(outputs.values())
             input_by_name = dict(zip(self.signature.inputs, tensors, strict=False))
-            outputs = {
-                n: input_by_name[updates[n]] if n in updates else next(returned) for n in names
-            }
+            outputs = {n: input_by_name[updates[n]] if n in updates else next(rest) for n in names}
         place = f"the {role} on {call.key}"
         if len(outputs) != len(names):
             raise Refused(f"{place}: expected {', '.join(names)}, got {len(outputs)} tensors")
@@ -360,9 +326,7 @@ class TargetFunctions:
         tensor_count = len(split_result.tensors)
         if tensor_count != len(outputs):
             problem = f"the checker cannot be given what the reference gives on {call.key}"
-            reason = (
-                f"it gives {len(outputs)} outputs, of which {tensor_count} are tensors of their own"
-            )
+            reason = f"it gives {len(outputs)} outputs, of which {tensor_count} are tensors"
             raise Refused(f"{problem}: {reason}")
         pairs = zip(outputs, split_result.tensors, strict=True)
         on_device = [output.to(reference.device) for output, reference in pairs]
@@ -371,9 +335,8 @@ class TargetFunctions:
             copies = rebuild_inputs(base64.b64decode(call.structure), copies, self.input_passing)
         values = {"inputs": copies, "expected": expected}
         values["outputs"] = rebuild_structure(split_result.skeleton, on_device)
-        check = partial(
-            run_check, self.checker, [values[name] for name in self.target.checker.given]
-        )
+        arguments = [values[name] for name in self.target.checker.given]
+        check = partial(run_check, self.checker, arguments)
         return self._call_or_refuse("checker", check, call)  # type: ignore[no-any-return]
 
     def _call_or_refuse(self, role: str, function: Callable[[], Any], call: Call) -> Any:
@@ -388,16 +351,11 @@ class TargetFunctions:
 
 
 def draw_inputs(
-    generator: Any,
-    arguments: Mapping[str, Any],
-    seed: int,
-    passing: str,
-    device: str,
-    dtype: str = "float32",
+    generator: Any, arguments: Mapping[str, Any], seed: int, passing: str, device: str, dtype: str
 ) -> SplitStructure:
-    """Seed all random generators, call the input generator and split its result into tensors and a structure of
-    (positional arguments, keywords). `arguments`: its keywords, which win over `seed`, `device` and `dtype`;
-    these are passed only if it has them. `passing`: as `TargetFunctions.input_passing`. Raises Refused."""
+    """Seed all random generators, call the input generator and split its result into tensors and a
+    structure of (positional arguments, keywords). `arguments`: its keywords, which win over `seed`,
+    `device` and `dtype`; it gets these only if it has them. `passing`: see `input_passing`."""
     settings = {"seed": seed, "dtype": TORCH_DTYPES[dtype], "device": torch.device(device)}
     parameters = _parameter_names(generator)
     keywords = {name: setting for name, setting in settings.items() if name in parameters}

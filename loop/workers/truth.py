@@ -16,40 +16,44 @@ from loop.workers.judge_messages import Finding
 
 MIN_EXPONENT, MAX_EXPONENT = -500, 500  # Range of powers of two by which errors are counted.
 EXPECTED_FACTOR, EXPECTED_EXTRA = 8, 8
-"""Errors of a size may be EXPECTED_FACTOR times as frequent as rounding explains, plus EXPECTED_EXTRA."""
+"""Errors of a size may be EXPECTED_FACTOR times as many as are explained, plus EXPECTED_EXTRA."""
+MAX_SLACK, MAX_FLOOR = 2.0, 1e-5
+MEAN_SLACK, MEAN_FLOOR = 1.5, 1e-6
+"""Limits on a variant's largest and mean error: the plain implementation's, scaled, plus this."""
+MIN_ROUNDINGS = 2.0
+"""Least limit, in roundings of the largest value: with few elements `plain` may be exact."""
+MEAN_UNCERTAINTY = 3.2
+"""Relative uncertainty of a mean error over n elements, times sqrt(n): three standard deviations of
+a ratio of two means of magnitudes of normals, 3 sqrt(2) sqrt(pi/2 - 1)."""
+SUM_ROUNDINGS = 4  # Roundings of the largest value by which two runs of a reference may differ.
+IMPLAUSIBLE_SHARE, IMPLAUSIBLE_FLOOR = 0.1, 1e-3
+"""Largest share of the largest value that rounding explains; three times that in bfloat16. Softmax
+of wide logits, 3,000 seeds: below 0.02 in float16; in bfloat16 over 0.1 for five, at most 0.16."""
+ZEROS_DIVISOR, NOISE_FACTOR = 16.0, 16.0
+"""If zeros would pass the stated tolerance, `atol` becomes 1/16 of nonzero values' RMS. It stays
+as stated if 1/16 of that is below the reference's mean rounding error: the output is noise."""
+OVERFLOW = "in {dtype} {whose} gives NaN or infinity where the float64 reference gives numbers"
+MOST_DISTANCE = 1e9  # Of two right answers: replies hold no infinity.
+MAP_STRETCHES = 8  # Equal stretches of a dimension for which a report shows the largest error.
+SLICE_ELEMENTS = 1 << 20, 1 << 26  # Compared at a time: fits a CPU's cache, and a GPU's memory.
+HALF_PRECISION_ROUNDINGS = 2.0  # That a half-precision answer may cost: kernels round inputs.
+ROUNDINGS = 16.0  # The same for wider types: a polynomial exponential is off by a few ulp.
+ROUNDINGS_PER_SUM = 1.0
+"""Additional roundings per square root of the number of terms. Roundings of n partial sums are a
+random walk with standard deviation sqrt(n)/3 roundings of the sum; this allows three of them."""
+SMALLER_STEP, MIN_SHRINKAGE, MAX_SHRINKAGE, FLOAT64_NOISE = 16.0, 4.0, 16.0**3, 1e-12
+"""A step SMALLER_STEP times smaller must move an element at least MIN_SHRINKAGE (nearly linear) and
+at most MAX_SHRINKAGE (cubic) times less. Else the function jumps there (an index, a comparison): no
+rounding is forgiven. Movements below FLOAT64_NOISE times the largest element are float64's own."""
+ExactAnswer = Callable[[list[Tensor]], Tensor]  # Computes the exact answer to other inputs.
 
 
 def count_by_magnitude(errors: Tensor) -> Tensor:
     """Count how many errors (positive, finite) reach each power of two from 2^MIN_EXPONENT on."""
     _, exponents = torch.frexp(errors)  # m 2^e with 0.5 <= m < 1: it reaches 2^(e - 1).
     bins = (exponents.long() - 1).clamp(MIN_EXPONENT, MAX_EXPONENT - 1) - MIN_EXPONENT
-    return (
-        torch.bincount(bins, minlength=MAX_EXPONENT - MIN_EXPONENT).cpu().flip(0).cumsum(0).flip(0)
-    )
-
-
-MAX_SLACK, MAX_FLOOR = 2.0, 1e-5
-MEAN_SLACK, MEAN_FLOOR = 1.5, 1e-6
-"""Limits on a variant's largest and mean error: the plain implementation's, scaled, plus this."""
-MIN_ROUNDINGS = 2.0
-"""The limit is at least this many roundings of the largest value: with few elements, the plain
-implementation may be almost exact by chance."""
-MEAN_UNCERTAINTY = 3.2
-"""Relative uncertainty of a mean error over n elements, times sqrt(n): three standard deviations of
-a ratio of two means of magnitudes of normals, 3 sqrt(2) sqrt(pi/2 - 1)."""
-SUMMATION_ROUNDINGS = (
-    4  # Roundings of the largest value by which two runs of one reference may differ.
-)
-IMPLAUSIBLE_SHARE, IMPLAUSIBLE_FLOOR = 0.1, 1e-3
-"""Largest share of the largest value that rounding can explain; three times as much in bfloat16. Softmax of wide
-logits, 3,000 seeds: below 0.02 in float16, above 0.1 for 1 seed in 600 in bfloat16, at most 0.16."""
-ZEROS_DIVISOR, NOISE_FACTOR = 16.0, 16.0
-"""If zeros would pass the stated tolerance, `atol` becomes 1/16 of the RMS of the nonzero values. It stays as
-stated if 1/16 of that is below the reference's mean rounding error: the output is noise."""
-OVERFLOW = "in {dtype} {whose} gives NaN or infinity where the float64 reference gives numbers"
-MOST_DISTANCE = 1e9  # Of two right answers: replies hold no infinity.
-MAP_STRETCHES = 8  # Equal stretches of a dimension for which a report shows the largest error.
-SLICE_ELEMENTS = 1 << 20, 1 << 26  # Compared at a time: fits a CPU's cache, and a GPU's memory.
+    counts = torch.bincount(bins, minlength=MAX_EXPONENT - MIN_EXPONENT).cpu()
+    return counts.flip(0).cumsum(0).flip(0)
 
 
 @dataclass
@@ -61,18 +65,13 @@ class Truth:
     reference: Tensor  # The right output in float64.
     plain_max: float
     plain_mean: float  # Largest, mean error of `plain`, else of a run in its own types; 0: unknown.
-    error_limits: tuple[float, float]
-    """Limits of the largest and the mean error, from the plain implementation's errors."""
+    error_limits: tuple[float, float]  # Of the largest and the mean error, by those of `plain`.
     allowed: Tensor  # Allowed absolute error of each element.
     tolerance: Tolerance
-    plain_overflows: bool = False
-    """Whether the plain implementation has NaN or infinity where the reference is finite."""
-    own_type_output: Tensor | None = None
-    """Integer output of the reference in its own types, right too; None for floating point."""
-    stated_allowed: Tensor | None = None
-    """Errors allowed by the stated tolerance, if `tolerance` was tightened; otherwise None."""
-    allows_input_rounding: bool = False
-    """Whether the effect of rounded inputs is included; computed only if something seems wrong."""
+    plain_overflows: bool = False  # Whether `plain` is NaN or infinite where the reference is not.
+    own_type_output: Tensor | None = None  # Integers of the reference in its own types: right, too.
+    stated_allowed: Tensor | None = None  # By the stated tolerance, if `tolerance` is tighter.
+    allows_input_rounding: bool = False  # Whether `allowed` includes rounded inputs: if in doubt.
     explained_counts: Tensor | None = None
     """How many errors rounding explains, as `count_by_magnitude` counts; None: any number."""
 
@@ -90,8 +89,8 @@ class Truth:
         return replace(self, **copies)  # type: ignore[arg-type]
 
     def tighten_for(self, output: Tensor) -> "Truth":
-        """Reduce the allowed errors if more elements of `output` are off than rounding explains: those up to the
-        power of two with the largest excess stay allowed."""
+        """Reduce the allowed errors if more elements of `output` are off than rounding explains:
+        those up to the power of two with the largest excess stay allowed."""
         if self.explained_counts is None:
             return self
         expected = EXPECTED_FACTOR * self.explained_counts + EXPECTED_EXTRA
@@ -104,14 +103,11 @@ class Truth:
         return replace(self, allowed=torch.minimum(self.allowed, reduced))
 
     def mask_wrong(self, output: Tensor, allowed: Tensor | None = None) -> Tensor:
-        """Mask of an output's wrong elements. `allowed`: allowed errors in place of the truth's own. If the
+        """Mask of an output's wrong elements. `allowed`: errors in place of the truth's own. If the
         tolerance's share `matched` is right, other errors up to its `cap` are forgiven."""
-        wrong_mask = mask_outside(
-            output, self.reference, self.allowed if allowed is None else allowed
-        )
-        if (
-            self.own_type_output is not None
-        ):  # The reference's integers in its own types are right, too.
+        allowed = self.allowed if allowed is None else allowed
+        wrong_mask = mask_outside(output, self.reference, allowed)
+        if self.own_type_output is not None:  # The reference's own integers are right, too.
             wrong_mask &= output.double() != self.own_type_output
         forgiven_count = (1 - self.tolerance.matched) * wrong_mask.numel()
         if self.tolerance.matched == 1 or int(wrong_mask.sum()) > forgiven_count:
@@ -122,14 +118,10 @@ class Truth:
 
 
 def make_truth(
-    file: TensorFile,
-    dimension_names: list[str],
-    reference: Tensor,
-    plain: Tensor | None,
-    stated: Tolerance,
+    file: TensorFile, names: list[str], reference: Tensor, plain: Tensor | None, stated: Tolerance
 ) -> Truth:
-    """Make the Truth of one output. `plain`: the output of the plain implementation, or of the reference in its
-    own types; None if unknown. `stated`: the tolerance of target.yaml."""
+    """Make the Truth of one output. `names`: of its dimensions. `plain`: the plain implementation's
+    output, or the reference's in its own types; None: unknown. `stated`: by target.yaml."""
     is_float = is_floating(file.dtype)
     plain_max, plain_mean, plain_overflows, tolerance = 0.0, 0.0, False, stated
     if plain is not None:
@@ -141,18 +133,17 @@ def make_truth(
     if is_float:
         widened_error = MAX_SLACK * plain_max
         allowed.clamp_(min=widened_error)
-        # Where the limit is wider than stated, only as many elements may use it as rounding explains.
+        # Where the limit is wider than stated, only as many elements use it as rounding explains.
         if plain is not None and (stated.atol or stated.rtol) and tolerance.atol < widened_error:
             explained_counts = count_errors_beyond(tolerance, reference, plain, MAX_SLACK)
+    limits = error_limits(reference, plain_max, plain_mean, file.dtype if is_float else "float64")
     return Truth(
         file=file,
-        dimension_names=dimension_names,
+        dimension_names=names,
         reference=reference,
         plain_max=plain_max,
         plain_mean=plain_mean,
-        error_limits=error_limits(
-            reference, plain_max, plain_mean, file.dtype if is_float else "float64"
-        ),
+        error_limits=limits,
         allowed=allowed,
         tolerance=tolerance,
         plain_overflows=plain_overflows,
@@ -164,7 +155,7 @@ def make_truth(
 def count_errors_beyond(
     tolerance: Tolerance, reference: Tensor, output: Tensor, factor: float = 1.0
 ) -> Tensor:
-    """How many finite errors (times `factor`) beyond a tolerance reach 2^MIN_EXPONENT and each later power."""
+    """Count the finite errors (times `factor`) beyond a tolerance, as `count_by_magnitude` does."""
     errors = []
     for values, expected in float64_slices(output, reference):
         error = (values - expected).abs_().mul_(factor)
@@ -182,21 +173,19 @@ def float64_slices(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
 
 
 def answers_agree(answer: Tensor, other: Tensor) -> bool:
-    """Whether two answers agree up to the order of summation, which a library may choose by a tensor's address."""
+    """Whether two answers agree up to the order of sums, which may depend on a tensor's address."""
     if answer.shape != other.shape:
         return False
     allowed = 0.0
     if answer.is_floating_point():
-        allowed = (
-            SUMMATION_ROUNDINGS * torch.finfo(answer.dtype).eps * largest_finite_magnitude(answer)
-        )
+        allowed = SUM_ROUNDINGS * torch.finfo(answer.dtype).eps * largest_finite_magnitude(answer)
     limit = torch.tensor(allowed, dtype=torch.float64, device=answer.device).expand(answer.shape)
     return not bool(mask_outside(answer, other, limit).any())
 
 
 def explain_unjudged(truth: Truth, function_name: str) -> str:
-    """Why no output can be judged: the right values do not fit the output's type, or the function `function_name`,
-    whose rounding was measured, overflows; empty if outputs can be judged."""
+    """Why no output can be judged: the right values do not fit the output's type, or the function
+    `function_name`, whose rounding was measured, overflows; empty if outputs can be judged."""
     dtype, largest = truth.file.dtype, largest_finite_magnitude(truth.reference)
     dtype_max = torch.finfo(getattr(torch, dtype)).max
     if largest > dtype_max:
@@ -215,13 +204,11 @@ def explain_doubt(truth: Truth) -> str:
 
 
 def rounding_may_explain(truth: Truth, outputs: list[Tensor]) -> bool:
-    """Whether rounding may explain all errors: none too large, NaN or infinity as in the reference."""
-    max_rounding_error = IMPLAUSIBLE_SHARE * largest_finite_magnitude(truth.reference)
+    """Whether rounding may explain all errors: none too large, NaN or infinity where expected."""
+    limit = IMPLAUSIBLE_SHARE * largest_finite_magnitude(truth.reference)
     for output in outputs:
         largest, _ = largest_and_mean_error(output, truth.reference)
-        if largest > max_rounding_error or bool(
-            (output.isfinite() != truth.reference.isfinite()).any()
-        ):
+        if largest > limit or bool((output.isfinite() != truth.reference.isfinite()).any()):
             return False
     return True
 
@@ -239,9 +226,7 @@ def mask_outside(output: Tensor, reference: Tensor, allowed: Tensor) -> Tensor:
     wrong_mask = torch.empty(reference.shape, dtype=torch.bool, device=reference.device)
     flat_mask, begin = wrong_mask.view(-1), 0
     for values, expected, limit in float64_slices(output, reference, allowed):
-        is_right = ((values - expected).abs() <= limit) | (
-            values == expected
-        )  # Equal infinities too.
+        is_right = ((values - expected).abs() <= limit) | (values == expected)  # Infinities, too.
         is_right |= values.isnan() & expected.isnan()
         flat_mask[begin : begin + values.numel()] = ~is_right
         begin += values.numel()
@@ -250,18 +235,14 @@ def mask_outside(output: Tensor, reference: Tensor, allowed: Tensor) -> Tensor:
 
 def allowed_errors(tolerance: Tolerance, reference: Tensor) -> Tensor:
     """Allowed error of each element: atol + rtol * abs(reference)."""
-    allowed = (
-        reference.abs()
-    )  # The next operations are in place, because the tensor may have gigabytes.
+    allowed = reference.abs()  # From here in place, because the tensor may have gigabytes.
     return allowed.nan_to_num_(0.0, 0.0, 0.0).mul_(tolerance.rtol).add_(tolerance.atol)
 
 
-def tighten_tolerance(
-    stated: Tolerance, reference: Tensor, plain_mean: float, dtype: str
-) -> Tolerance:
-    """Reduce `atol` if an all-zero output would pass although the output is more than noise. `plain_mean`: mean
-    error of the plain implementation; 0 if unknown: then the tolerance stays."""
-    if not plain_mean or not 0 < stated.atol < math.inf or not would_pass_zeros(stated, reference):
+def tighten_tolerance(stated: Tolerance, reference: Tensor, mean: float, dtype: str) -> Tolerance:
+    """Reduce `atol` if an all-zero output would pass although the output is more than noise.
+    `mean`: mean error of the plain implementation; 0 if unknown: then the tolerance stays."""
+    if not mean or not 0 < stated.atol < math.inf or not would_pass_zeros(stated, reference):
         return stated
     count, square_sum = 0, 0.0
     for (values,) in float64_slices(reference):
@@ -270,7 +251,7 @@ def tighten_tolerance(
         square_sum += float(finite.square().sum())
     atol = math.sqrt(square_sum / max(count, 1)) / ZEROS_DIVISOR
     dtype_info = torch.finfo(getattr(torch, dtype))
-    noise = max(NOISE_FACTOR * plain_mean, dtype_info.tiny / dtype_info.eps)
+    noise = max(NOISE_FACTOR * mean, dtype_info.tiny / dtype_info.eps)
     if not noise < atol < stated.atol:
         return stated
     tightened = stated.model_copy(update={"atol": atol})
@@ -291,7 +272,7 @@ def would_pass_zeros(tolerance: Tolerance, reference: Tensor) -> bool:
 
 
 def largest_and_mean_error(output: Tensor, reference: Tensor) -> tuple[float, float]:
-    """Largest and mean absolute error over elements that are finite in both tensors; 0.0 if none is."""
+    """Largest and mean absolute error over elements that are finite in both; 0.0 if none is."""
     largest, total, count = 0.0, 0.0, 0
     for values, expected in float64_slices(output, reference):
         error = (values - expected).abs()
@@ -304,32 +285,29 @@ def largest_and_mean_error(output: Tensor, reference: Tensor) -> tuple[float, fl
 
 
 def distance_in_roundings(truths: Sequence[Truth], other_truths: Sequence[Truth]) -> float:
-    """Largest distance between two right answers of equal shape, in units of their rounding errors, up to
-    `MOST_DISTANCE`, which different outputs that nothing rounded have."""
+    """Largest distance between two right answers of equal shape, in units of their rounding errors,
+    up to `MOST_DISTANCE`, which different outputs that nothing rounded have."""
     largest = 0.0
     for truth, other in zip(truths, other_truths, strict=True):
         if truth.reference.shape != other.reference.shape:
             continue
-        difference, _ = largest_and_mean_error(
-            other.reference.to(truth.reference.device), truth.reference
-        )
+        reference = truth.reference
+        difference, _ = largest_and_mean_error(other.reference.to(reference.device), reference)
         rounding = truth.plain_max + other.plain_max
         if not truth.is_integer:
             eps = torch.finfo(getattr(torch, truth.file.dtype)).eps
-            rounding += eps * largest_finite_magnitude(truth.reference)
+            rounding += eps * largest_finite_magnitude(reference)
         if difference:
             largest = max(largest, difference / rounding if rounding else MOST_DISTANCE)
     return min(largest, MOST_DISTANCE)
 
 
-def error_limits(
-    reference: Tensor, plain_max: float, plain_mean: float, dtype: str
-) -> tuple[float, float]:
-    """Limits on a variant's (largest, mean) error: that of `plain` with slack, or `dtype`'s roundings."""
+def error_limits(reference: Tensor, largest: float, mean: float, dtype: str) -> tuple[float, float]:
+    """A variant's limits: the `largest` and `mean` error of `plain` with slack, or roundings."""
     rounding = torch.finfo(getattr(torch, dtype)).eps / 2 * largest_finite_magnitude(reference)
-    largest_limit = max(MAX_SLACK * plain_max + MAX_FLOOR, MIN_ROUNDINGS * rounding)
+    largest_limit = max(MAX_SLACK * largest + MAX_FLOOR, MIN_ROUNDINGS * rounding)
     uncertainty = MEAN_UNCERTAINTY / math.sqrt(max(1, int(reference.isfinite().sum())))
-    return largest_limit, (1 + uncertainty) * MEAN_SLACK * plain_mean + MEAN_FLOOR
+    return largest_limit, (1 + uncertainty) * MEAN_SLACK * mean + MEAN_FLOOR
 
 
 def json_number(value: Tensor) -> float | None:
@@ -350,13 +328,9 @@ def compare_output(truth: Truth, output: Tensor, *, limits_by_plain: bool) -> Fi
     largest_limit, mean_limit = truth.error_limits
     plain_excess = ""
     if limits_by_plain and not truth.is_integer and largest > largest_limit:
-        plain_excess = (
-            f"largest error {largest:.2g} against {truth.plain_max:.2g} of the plain implementation"
-        )
+        plain_excess = f"largest error {largest:.2g} against {truth.plain_max:.2g}"
     elif limits_by_plain and not truth.is_integer and mean > mean_limit:
-        plain_excess = (
-            f"mean error {mean:.2g} against {truth.plain_mean:.2g} of the plain implementation"
-        )
+        plain_excess = f"mean error {mean:.2g} against {truth.plain_mean:.2g}"
     worst_error, allowed_error = -1.0, None
     for values, expected, allowed in float64_slices(output, truth.reference, truth.allowed):
         error = (values - expected).abs().nan_to_num(0.0, 0.0, 0.0)
@@ -369,7 +343,7 @@ def compare_output(truth: Truth, output: Tensor, *, limits_by_plain: bool) -> Fi
         plain_max_error=truth.plain_max if limits_by_plain else None,
         wrong=wrong_count,
         total=output.numel(),
-        plain_excess=plain_excess,
+        plain_excess=plain_excess and f"{plain_excess} of the plain implementation",
         is_integer=truth.is_integer,
     )
     if not wrong_count:
@@ -386,16 +360,12 @@ def compare_output(truth: Truth, output: Tensor, *, limits_by_plain: bool) -> Fi
         step = -(-size // MAP_STRETCHES)
         for first in range(0, size, step):
             length = min(step, size - first)
-            largest_there = json_number(error.narrow(axis, first, length).max())
+            peak = json_number(error.narrow(axis, first, length).max())
             count = int(wrong_mask.narrow(axis, first, length).sum())
-            stretches.append(
-                Span(first=first, last=first + length - 1, count=count, largest=largest_there)
-            )
+            stretches.append(Span(first=first, last=first + length - 1, count=count, largest=peak))
         maps[name] = tuple(stretches)
-        indices = wrong_mask.movedim(axis, 0).reshape(size, -1).any(1).nonzero().reshape(-1)
-        spans[name] = Span(
-            first=int(indices[0]), last=int(indices[-1]), count=len(indices), size=size
-        )
+        wrong = wrong_mask.movedim(axis, 0).reshape(size, -1).any(1).nonzero().reshape(-1)
+        spans[name] = Span(first=int(wrong[0]), last=int(wrong[-1]), count=len(wrong), size=size)
     passes_as_stated = False
     if truth.stated_allowed is not None:
         passes_as_stated = not bool(truth.mask_wrong(output, truth.stated_allowed).any())
@@ -414,25 +384,13 @@ def compare_output(truth: Truth, output: Tensor, *, limits_by_plain: bool) -> Fi
     return finding.model_copy(update={**update, "passes_only_as_stated": passes_as_stated})
 
 
-HALF_PRECISION_ROUNDINGS = 2.0  # That a half-precision answer may cost: kernels round inputs.
-ROUNDINGS = 16.0  # The same for wider types: a polynomial exponential is off by a few ulp.
-ROUNDINGS_PER_SUM = 1.0
-"""Additional roundings per square root of the number of terms. Roundings of n partial sums are a
-random walk with standard deviation sqrt(n)/3 roundings of the sum; this allows three of them."""
-SMALLER_STEP, MIN_SHRINKAGE, MAX_SHRINKAGE, FLOAT64_NOISE = 16.0, 4.0, 16.0**3, 1e-12
-"""A step that is SMALLER_STEP times smaller must move an element at least MIN_SHRINKAGE (nearly linear) and at
-most MAX_SHRINKAGE times (cubic) less. Otherwise the function jumps there (an index, a comparison) and no rounding
-is forgiven. Movements below FLOAT64_NOISE times the largest element are float64's own rounding."""
-ExactAnswer = Callable[[list[Tensor]], Tensor]  # Computes the exact answer to other inputs.
-
-
 def measure_input_rounding(
     answer: ExactAnswer, inputs: Sequence[Tensor], reference: Tensor, dtype: str, terms: int
 ) -> tuple[Tensor, float, float]:
-    """What rounding may cost an answer with sums of `terms` terms: by element, largest, mean. It is so many times
-    as far as the exact `answer` moves from `reference` if every input is rounded: to `dtype`, or to its own wider
-    type; narrower ones convert exactly. Two cases count: random directions, and all upwards, because random
-    roundings average out in a long sum, while errors of its partial sums do not."""
+    """What rounding may cost an answer with sums of `terms` terms: by element, largest, mean. It is
+    so many times as far as the exact `answer` moves from `reference` if every input is rounded: to
+    `dtype`, or its own wider type; narrower ones convert exactly. It counts random directions, and
+    all upwards: random roundings average out in a long sum, errors of its partial sums do not."""
     dtype_info = torch.finfo(getattr(torch, dtype))
     roundings = HALF_PRECISION_ROUNDINGS
     if dtype_info.bits >= 32:
@@ -457,20 +415,13 @@ def measure_input_rounding(
         jumps |= (movement > MAX_SHRINKAGE * small_movement) & (movement > noise)
         movements.append(movement.masked_fill_(jumps | ~is_finite, 0.0))
     count = max(int(reference.isfinite().sum()), 1)
-    by_element = torch.maximum(*movements).mul_(
-        roundings
-    )  # In place: the tensor may have gigabytes.
+    by_element = torch.maximum(*movements).mul_(roundings)  # In place: it may have gigabytes.
     largest = float(by_element.max()) if by_element.numel() else 0.0
-    return (
-        by_element,
-        largest,
-        roundings * max(float(movement.sum()) for movement in movements) / count,
-    )
+    mean = roundings * max(float(movement.sum()) for movement in movements) / count
+    return by_element, largest, mean
 
 
 def random_signs(tensor: Tensor, seed: int = 0) -> Tensor:
     """A reproducible random +1 or -1 for each element of a tensor, on its device."""
-    generator = torch.Generator(tensor.device).manual_seed(seed)
-    return (
-        torch.randint(2, tensor.shape, generator=generator, device=tensor.device).double() * 2 - 1
-    )
+    source = torch.Generator(tensor.device).manual_seed(seed)
+    return torch.randint(2, tensor.shape, generator=source, device=tensor.device).double() * 2 - 1

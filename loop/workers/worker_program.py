@@ -2,9 +2,8 @@
 
 It holds one variant and imports torch only for one that needs it: that saves seconds.
 
-A check calls the variant several times on the same values, each time with different bytes in the guard
-zones. A correct variant gives the same output whatever the zones contain, and never changes them.
-"""
+A check calls the variant several times on the same values, each time with different bytes in the
+guard zones. A correct variant gives the same output whatever they hold, and never changes them."""
 
 import contextlib
 import ctypes
@@ -23,15 +22,7 @@ from typing import Any
 from loop.calls import invocation, memory
 from loop.calls.arena import MOST_CALLS, obey
 from loop.calls.call import FunctionTerms, LibraryTerms, Refused
-from loop.calls.invocation import (
-    CONTROL_BYTES,
-    Loaded,
-    Places,
-    Prepared,
-    Stage,
-    name_faults,
-    place_tensors,
-)
+from loop.calls.invocation import CONTROL_BYTES, Loaded, Places, Prepared, Stage, name_faults
 from loop.calls.library import Compiled, bind_entry
 from loop.calls.memory import KINDS, MIXED, Guard
 from loop.calls.own_modules import describe_error, search_folder
@@ -45,23 +36,23 @@ HURRIED_LIMIT_S = 3e-3  # The same limit for a hurried check, which then ends.
 REPEAT_S, MAX_OUTPUTS = 4e-3, 3
 """Seconds for which a fast call is repeated, and the number of different outputs that ends it. A
 data race may show once in a hundred calls."""
-CONFIRMING_CALLS = (
-    6  # Calls, half with either guard bytes, that must agree on an out-of-bounds read.
-)
+CONFIRMING_CALLS = 6  # Calls, half with either guard bytes, that must agree on a stray read.
 NAMING_LIMIT_S = 5.0  # Time limit in seconds for finding out which tensor is read out of bounds.
+DRY_RUN_VARIABLE, LAUNCHES_VARIABLE = "LOOP_EMULATOR_DRY", "LOOP_EMULATOR_LAUNCHES"
+"""Environment variables that switch the emulator's dry run on and name the file of its launches."""
+ADDRESS_STEP = 1 << 40  # Between the addresses of tensors in a dry run, which nothing dereferences.
+DRIVER_LIBRARY = "libcuda.so.1"
 
 Guards = tuple[Guard, ...]
 
 
 class CheckedOutput:
-    """One distinct output, the numbers of its first and last call, and the guard bytes of the first."""
+    """One distinct output, the numbers of its first and last call, and the first's guard bytes."""
 
-    def __init__(
-        self, block: bytes, call_number: int, guards: Guards, *, only_in_enclosures: bool
-    ) -> None:
-        """`block`: its bytes. `only_in_enclosures`: only calls with inaccessible guard zones gave it. It may
-        differ from others in the last bits, because the tensors lay at other addresses."""
-        self.block, self.guards, self.only_in_enclosures = block, guards, only_in_enclosures
+    def __init__(self, block: bytes, call_number: int, guards: Guards, is_enclosed: bool) -> None:
+        """`block`: its bytes. `is_enclosed`: only calls with inaccessible guard zones gave it. Its
+        last bits may differ from others, because the tensors lay at other addresses."""
+        self.block, self.guards, self.is_enclosed = block, guards, is_enclosed
         self.first_call = self.last_call = call_number
 
 
@@ -91,7 +82,7 @@ class CallCheck:
         interposes_call: bool = False,
     ) -> None:
         """`is_hurried`: stop early. `may_run_once`: a slow call was checked on other values before.
-        `interposes_call`: call on other values after the first or second call, ignore that output."""
+        `interposes_call`: call on other values after the first or second, ignore that output."""
         self.prepared, self.generator = prepared, generator
         self.is_hurried, self.may_run_once = is_hurried, may_run_once
         self.must_interpose = interposes_call and not prepared.is_program
@@ -119,12 +110,11 @@ class CallCheck:
                 self.stray_reads = self._find_stray_reads()
             elif self.prepared.outputs and not self.is_slow:
                 (output,) = self.outputs
-                self.depends_on_prefill = (
-                    self._call_once(output.guards, memory.draw_guard(MIXED)) != output.block
-                )
+                block = self._call_once(output.guards, memory.draw_guard(MIXED))
+                self.depends_on_prefill = block != output.block
             if self.stray_reads or (self.may_run_once and self.is_slow):
                 return self
-            # With inaccessible guard zones, an out-of-bounds access ends the process with a message.
+            # With inaccessible guard zones an out-of-bounds access ends the process with a message.
             # Then the tensors return to their old addresses, for variants that cache by them.
             for at_end in (False, True):  # At the beginning, then at the end of their pages.
                 # A slow call is made only at the end; in a hurried check, not at all.
@@ -133,7 +123,7 @@ class CallCheck:
                     self.prepared.poison_outputs()
                     self.prepared.bind()()
                     self.call_count += 1
-                    self._record_output(self.prepared.read_output(), only_in_enclosures=True)
+                    self._record_output(self.prepared.read_output(), is_enclosed=True)
                     self.prepared.unprotect_zones()
             if not self.stray_writes:  # Around tensors that it allocated itself.
                 self.stray_writes = self.prepared.describe_allocation_strays()
@@ -148,15 +138,14 @@ class CallCheck:
         kinds.insert(len(kinds) if self.may_run_once else 0, own_values_kind)
         for kind in kinds:
             # An out-of-bounds write decides the check: no further call is needed.
-            if self.call_count >= self.min_calls and (
-                self.is_slow or self.changed_inputs or self.stray_writes
-            ):
+            is_decided = self.changed_inputs or self.stray_writes
+            if self.call_count >= self.min_calls and (self.is_slow or is_decided):
                 break
             self._record_call(kind)
             is_due = self.call_count == 2 or self.is_slow or self.generator.randrange(2) == 1
             if self.must_interpose and is_due:
-                # Two calls after the first, or one after the second: the next is the fourth of its process, and a
-                # variant that computes every other call gives it the other values.
+                # Two calls after the first, or one after the second: the next is the fourth of its
+                # process, and a variant that computes every other call gives it the other values.
                 self.must_interpose = False
                 self.prepared.load_other_values(self.generator)
                 for _ in range(3 - self.call_count):
@@ -170,17 +159,13 @@ class CallCheck:
         guards = tuple(memory.draw_guard(kind) for _ in self.prepared.memories)
         self._record_output(self._call_once(guards), guards)
 
-    def _record_output(
-        self, block: bytes, guards: Guards = (), *, only_in_enclosures: bool = False
-    ) -> None:
-        """Record the output of the latest call, as an occurrence of an earlier one if it is equal."""
+    def _record_output(self, block: bytes, guards: Guards = (), is_enclosed: bool = False) -> None:
+        """Record the output of the latest call, as an occurrence of an earlier one if equal."""
         for output in self.outputs:
             if output.block == block:  # Quicker than a digest.
                 output.last_call = self.call_count
                 return
-        self.outputs.append(
-            CheckedOutput(block, self.call_count, guards, only_in_enclosures=only_in_enclosures)
-        )
+        self.outputs.append(CheckedOutput(block, self.call_count, guards, is_enclosed))
 
     def _call_once(self, guards: Guards, prefill: Guard | None = None) -> bytes:
         """Make one call with these guard bytes and return its output. `prefill`: contents of the
@@ -197,13 +182,13 @@ class CallCheck:
         return output
 
     def _find_stray_reads(self) -> str:
-        """Name the tensors outside of which the variant reads (`its tensors` if there is no time to find out);
-        empty if guard bytes do not decide the output."""
-        first_output, second_output = self.outputs[:2]
-        # Equal guard bytes must give equal outputs. The order is random, so a call counter cannot imitate it.
-        order = [first_output, second_output] * (CONFIRMING_CALLS // 2)
+        """Name the tensors outside of which the variant reads (`its tensors` if there is no time to
+        find out); empty if guard bytes do not decide the output."""
+        first, second = self.outputs[:2]
+        # Equal guard bytes must give equal outputs. Random order: no call counter can imitate it.
+        order = [first, second] * (CONFIRMING_CALLS // 2)
         self.generator.shuffle(order)
-        for number, output in enumerate([second_output, first_output, first_output, *order]):
+        for number, output in enumerate([second, first, first, *order]):
             if self._call_once(output.guards) != output.block:
                 return ""
             if number >= MIN_CALLS and self.is_slow:
@@ -213,28 +198,15 @@ class CallCheck:
         mean_call_s = (perf_counter() - self.start_s) / self.call_count
         if mean_call_s * len(memories) <= NAMING_LIMIT_S:
             for n, tensor_memory in enumerate(memories):
-                guards = (
-                    *first_output.guards[:n],
-                    second_output.guards[n],
-                    *first_output.guards[n + 1 :],
-                )
-                if self._call_once(guards) != first_output.block:
+                guards = (*first.guards[:n], second.guards[n], *first.guards[n + 1 :])
+                if self._call_once(guards) != first.block:
                     read_names.append(tensor_memory.name)
         return " and ".join(read_names) or "its tensors"
 
 
-DRY_RUN_VARIABLE, LAUNCHES_VARIABLE = "LOOP_EMULATOR_DRY", "LOOP_EMULATOR_LAUNCHES"
-"""Environment variables that switch the emulator's dry run on and name the file of its launches."""
-ADDRESS_STEP = (
-    1 << 40
-)  # Distance between tensors' addresses in a dry run, which nothing dereferences.
-DRIVER_LIBRARY = "libcuda.so.1"
-
-
 def list_launches(request: ListLaunches) -> DryLaunches:
-    """List the launches of one call of an emulated library in order, and the error that its entry
-    returned, if any. The library runs in a mode in which it executes no kernel and appends the
-    launches to a file, after those of earlier calls."""
+    """The launches of one call of an emulated library, in order, and the error that its entry
+    returned, if any. It executes no kernel, and appends launches to a file that may hold others."""
     from pathlib import Path
 
     assert isinstance(request.variant, LibraryTerms)
@@ -255,10 +227,10 @@ def list_launches(request: ListLaunches) -> DryLaunches:
     return DryLaunches(tuple(map(json.loads, lines)), entry_error)
 
 
-def make_observed_call(loaded: Loaded, request: Observe) -> tuple[Kernel, ...]:
-    """Make a call under a tool; return its kernels if `how` is `trace` (Refused without a GPU), else ().
-    `once`, for sanitizers: each tensor of a compiled GPU variant is an allocation of exactly its size,
-    the output uninitialised. `mark`: profilers count only between the marks, after a warm-up call."""
+def observe_call(loaded: Loaded, request: Observe) -> tuple[Kernel, ...]:
+    """Make a call under a tool; return its kernels if `how` is `trace` (Refused without a GPU).
+    `once`, for sanitizers: each tensor of a compiled GPU variant is an allocation of exactly its
+    size, the output uninitialised. `mark`: profilers count between the marks, after a warm-up."""
     if request.how == "once":
         if isinstance(loaded, Compiled):
             prepared: Prepared = loaded.prepare(request.call, has_zones=False)
@@ -277,9 +249,7 @@ def make_observed_call(loaded: Loaded, request: Observe) -> tuple[Kernel, ...]:
     if driver:
         driver.cuProfilerStart()  # From here on `ncu --profile-from-start off` counts.
     run()
-    if (
-        torch is not None and torch.cuda.is_available()
-    ):  # A compiled variant's call has already waited.
+    if torch is not None and torch.cuda.is_available():  # A compiled variant's call has waited.
         torch.cuda.synchronize()
     if driver:
         driver.cuProfilerStop()
@@ -329,8 +299,8 @@ class LoadedCandidate:
 
     def check(self, request: messages.Compute) -> CallCheck:
         """Check one call: at least two runs, or one if it is slow and was checked on other values.
-        At random, an unchecked call on other values comes first, so a variant cannot count which calls
-        are checked. The first call of a process or of other sizes is checked; the other call comes after it."""
+        At random, an unchecked call on other values comes first, so counting calls is no use. A
+        process's first call, and one of other sizes, is checked; the other call comes after it."""
         call = request.call
         if self.prepared is None:
             self.generator.seed(call.key)  # A process's first check is reproducible.
@@ -340,10 +310,8 @@ class LoadedCandidate:
         if self.prepared is not None and not is_new:
             self.prepared.refill(call)  # In the same memory, to catch caching by address.
         else:
-            self.prepared, self.is_slow = (
-                None,
-                False,
-            )  # Release the old memory first: both may not fit.
+            self.prepared = None  # Release the old memory first: both may not fit.
+            self.is_slow = False
             self.prepared, self.prepared_form = self.loaded.prepare(call, request.layout), form
         prepared = self.prepared
         is_thorough = not (request.is_hurried or request.may_run_once)
@@ -366,17 +334,14 @@ class WorkerProgram:
     """State of the worker process: a variant and a staged call of it."""
 
     def __init__(self, arena: int, bell: int | None) -> None:
-        """`arena`: descriptor of the memory shared with the judge. `bell`: socket on which to wait for
-        an order and to report it done; None: poll that memory."""
+        """`arena`: descriptor of the memory shared with the judge. `bell`: socket on which to wait
+        for an order and to report it done; None: poll that memory."""
         self.arena_descriptor, self.bell = arena, bell
-        self.staged_call = Stage()
-        """The call that is laid out for timing; a stage without calls if none is."""
+        self.staged_call = Stage()  # The call laid out for timing; without calls if none is.
         self.shared_memory: mmap.mmap | None = None
         self.input_count = 0  # Inputs of the staged call.
-        self.slowdown_share = 0.0
-        """By which share of its time each timed call is slowed on purpose, for a control of the timing."""
-        self.seal: Seal | None = None
-        """Detects functions that the variant replaced; None before loading."""
+        self.slowdown_share = 0.0  # Share of its time by which a control slows each timed call.
+        self.seal: Seal | None = None  # Detects replaced functions; None before loading.
         self.candidates: dict[str, LoadedCandidate] = {}
         """The loaded variant under the empty name, and with injected mistakes under their names."""
 
@@ -412,17 +377,15 @@ class WorkerProgram:
                 the_device()
 
     def compute(self, request: messages.Compute) -> messages.Computed:
-        """Check one call; write its distinct outputs to files and report what the check noticed. An output that
-        came only between inaccessible guard zones has no digest: at other addresses its last bits may differ."""
+        """Check one call; write its distinct outputs to files and report what it noticed. An output
+        of enclosed calls alone has no digest: at other addresses its last bits may differ."""
         check = self.find_candidate(request.mistake).check(request)
         call_ranges, digests = [], []
         for number, output in enumerate(check.outputs):
             with open(f"{request.call.output.path}.{number}", "wb") as file:
                 file.write(output.block)
             call_ranges.append(messages.CallRange(output.first_call, output.last_call))
-            digests += (
-                [] if output.only_in_enclosures else [hashlib.sha256(output.block).hexdigest()]
-            )
+            digests += [] if output.is_enclosed else [hashlib.sha256(output.block).hexdigest()]
         return messages.Computed(
             digests=tuple(digests),
             call_ranges=tuple(call_ranges),
@@ -435,27 +398,23 @@ class WorkerProgram:
         )
 
     def find_candidate(self, mistake: messages.Mistake | None = None) -> LoadedCandidate:
-        """The variant, or the variant with a mistake, which has its own state. Raises Refused before `load`."""
+        """The variant, or its copy with a mistake, with its own state. Refused before `load`."""
         if "" not in self.candidates:
             raise Refused("nothing is loaded")
         name = mistake["name"] if mistake else ""
         if mistake and name not in self.candidates:
-            from loop import mistakes
+            from loop.mistakes import wrap
 
-            self.candidates[name] = LoadedCandidate(
-                mistakes.wrap(self.candidates[""].loaded, mistake)
-            )
+            self.candidates[name] = LoadedCandidate(wrap(self.candidates[""].loaded, mistake))
         return self.candidates[name]
 
     def stage(self, request: messages.StageCall) -> None:
         """Lay a call out in shared memory and run it once."""
         self.unstage()
         call = request.call
-        *_, size = place_tensors(call, request.calls)
-        self.shared_memory, self.input_count = (
-            mmap.mmap(self.arena_descriptor, size),
-            len(call.inputs),
-        )
+        *_, size = invocation.place_tensors(call, request.calls)
+        self.shared_memory = mmap.mmap(self.arena_descriptor, size)
+        self.input_count = len(call.inputs)
         places = Places(self.shared_memory, call, request.calls)
         self.staged_call = self.find_candidate().loaded.stage(places, self.slowdown_share)
         self.staged_call.prepare_calls([request.window_starts], [0] * self.input_count)
@@ -474,9 +433,7 @@ class WorkerProgram:
             library.entry.argtypes, library.entry.restype = [ctypes.c_void_p] * 4, ctypes.c_int
             self.staged_call.runs = [partial(library.invoke, None, None, None, None)] * MOST_CALLS
         elif way == "python":
-            self.staged_call.runs = [
-                partial(lambda *tensors, **attributes: None, None, None)
-            ] * MOST_CALLS
+            self.staged_call.runs = [partial(lambda *tensors, **_: None, None, None)] * MOST_CALLS
         elif way == "kernel":
             from loop.calls.cuda.stage import EmptyKernels
 
@@ -490,8 +447,8 @@ class WorkerProgram:
 
 
 def main(cores: str, *descriptors: str) -> None:
-    """Answer requests until no more come (see `serve`). `cores`: its cores, as `2,3`. `descriptors`: of
-    the memory shared with the judge, and of a socket (the bell) if there is one."""
+    """Answer requests until no more come (see `serve`). `cores`: its own, as `2,3`. `descriptors`:
+    of the memory shared with the judge, and of a socket (the bell) if there is one."""
     sys.dont_write_bytecode = True  # Write no .pyc files next to the variant's modules.
     unbound_cores = {int(core) for core in cores.split(",")}
     arena, *bell = map(int, descriptors)
@@ -501,7 +458,7 @@ def main(cores: str, *descriptors: str) -> None:
 
     def answer(request: Request[Any]) -> object:
         """Answer a request. End this process if a kernel lost the device."""
-        # Several workers load at once: bind all threads to the cores only at the first request after loading.
+        # Several workers load at once: bind threads to cores only at the first request after that.
         if unbound_cores and not isinstance(request, messages.Load):
             for task in os.listdir("/proc/self/task"):
                 with contextlib.suppress(OSError):  # The thread has ended meanwhile.
@@ -526,9 +483,7 @@ def main(cores: str, *descriptors: str) -> None:
         messages.StageCall: program.stage,
         messages.ObeyOrders: program.obey,
         messages.Unstage: program.unstage,
-        messages.Observe: lambda request: make_observed_call(
-            program.find_candidate().loaded, request
-        ),
+        messages.Observe: lambda request: observe_call(program.find_candidate().loaded, request),
         messages.ListLaunches: list_launches,
     }
     serve(answer)

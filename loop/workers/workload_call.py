@@ -3,7 +3,6 @@
 import hashlib
 import random
 import re
-from collections.abc import Mapping
 
 from loop.calls.call import STEP_BYTES, Call, TensorFile, Value, place_outputs
 from loop.model.dtypes import Device, Dtype, Layout, is_floating
@@ -20,17 +19,10 @@ UNCHECKED_SEED_OFFSET = 8_000  # Added to a seed for inputs that no check uses.
 
 
 def make_answer_request(
-    target: Target,
-    workload: Workload,
-    call: Call,
-    secret: str,
-    device: Device,
-    *,
-    with_windows: bool = False,
+    target: Target, workload: Workload, call: Call, secret: str, device: Device, with_windows: bool
 ) -> PrepareAnswer:
-    """Make the judge's request for a workload's inputs and right answer. `secret`: random text that
-    decides which values get a known answer, so that no variant can predict them. `with_windows`:
-    prepare several windows or draws for timing."""
+    """Make the judge's request for a workload. `secret` decides which values get a known answer, so
+    that no variant can predict them. `with_windows`: prepare several windows or draws."""
     generator = random.Random(f"{secret} {workload.seed}")
     if target.generator is not None:
         draws = GENERATOR_DRAWS if with_windows else 1
@@ -44,7 +36,7 @@ def make_answer_request(
             step = STEP_BYTES[device] // inputs[n].itemsize
             room_elements = max(inputs[n].elements, MIN_ROOM_BYTES // inputs[n].itemsize)
             extra_elements = -(-room_elements // step) * step
-            # The known values may begin anywhere: rotating the file moves them to an aligned window.
+            # The known values may begin anywhere: rotating the file moves them to a window.
             offset = generator.randrange(extra_elements + 1)
             inputs[n] = inputs[n].replace(extra_elements=extra_elements, offset=offset)
     return PrepareAnswer(call.replace(inputs=tuple(inputs)), workload)
@@ -64,9 +56,8 @@ def make_call(
         """A tensor's file. `dimensions`: as in the signature, `B H Sq D`."""
         dtype: Dtype = signature.types.get(name, workload.dtype)
         shape = tuple(workload.sizes[dimension] for dimension in dimensions.split())
-        return TensorFile(
-            name, path, shape, dtype, updated_input=find_updated_input(signature, name)
-        )
+        updated = find_updated_input(signature, name)
+        return TensorFile(name, path, shape, dtype, updated_input=updated)
 
     inputs = []
     fills = input_fills(target, workload) if target.generator is None else ()
@@ -107,13 +98,10 @@ def find_updated_input(signature: Signature, output_name: str) -> int:
     return -1 if source is None else list(signature.inputs).index(source)
 
 
-def attribute_numbers(
-    signature: Signature, attributes: Mapping[str, Value]
-) -> tuple[float | None, ...]:
+def attribute_numbers(signature: Signature, values: dict[str, Value]) -> tuple[float | None, ...]:
     """Attributes as C gets them, in the order of the signature."""
-    return tuple(
-        attribute.as_number(attributes[name]) for name, attribute in signature.attributes.items()
-    )
+    attributes = signature.attributes.items()
+    return tuple(attribute.as_number(values[name]) for name, attribute in attributes)
 
 
 def file_stem(workload: Workload) -> str:

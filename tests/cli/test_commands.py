@@ -86,8 +86,8 @@ CALL = "import sys; from loop.cli import main; sys.argv[1:] = sys.argv[2:]; main
         ("mkdir gone && cd gone && rmdir ../gone &&", "the folder in which this was called is gone"),
         ("touch f && LOOP_SESSIONS=f", "f: no folder, so that no session can be there"),
         ("ln -s self self && LOOP_CACHE=self LOOP_SESSIONS=self", "self: no folder, so that no session"),
-        ('mkdir "$0" && cd "$0" && touch target.yaml &&', "its path is not UTF-8 text"),
-        *((f"{variable}=$0", "its path is not UTF-8 text") for variable in ("LOOP_SESSIONS", "TMPDIR", "HOME")),
+        ('mkdir "$0" && cd "$0" && touch target.yaml &&', "its path is not UTF-8,"),
+        *((f"{variable}=$0", "its path is not UTF-8,") for variable in ("LOOP_SESSIONS", "TMPDIR", "HOME")),
     ],
 )
 def test_a_folder_that_is_gone_or_no_text_is_said(words: str, expected: str, tmp_path: Path) -> None:

@@ -1,8 +1,7 @@
-"""Reads YAML into typed objects, each mistake with file, line and column; writes files atomically, as stable JSON.
+"""Reads YAML into typed objects, each mistake with file, line and column; writes JSON atomically.
 
-PyYAML's own loader accepts duplicate keys, reads `no` as false and `12:30:45` as 45045, expands aliases
-without limit and leaks RecursionError and ValueError; so it is used for its grammar only.
-"""
+PyYAML's own loader accepts duplicate keys, reads `no` as false and `12:30:45` as 45045, expands
+aliases without limit and leaks RecursionError and ValueError; so only its grammar is used."""
 
 import contextlib
 import errno
@@ -28,6 +27,52 @@ MAX_QUOTED = 60  # Maximum characters of a value in a message.
 MAX_TEXT = 200  # Maximum characters of a path, or of `expected` or `got`, in a complaint.
 Place = tuple[str | int, ...]  # Keys and indices that lead to a value.
 Position = tuple[int, int]  # Line and column, from 1.
+Hint = str | None  # What to do next.
+MAX_BYTES = 1 << 20
+MAX_DEPTH = 40
+PARSER: Any = getattr(yaml, "CLoader", yaml.Loader)
+"""libyaml's parser where PyYAML was built with it: twenty times faster, the same events."""
+NUMBER_FORMS = (
+    (re.compile(r"[-+]?[0-9]+\Z"), int),
+    (re.compile(r"0o[0-7]+\Z|0x[0-9a-fA-F]+\Z"), lambda text: int(text, 0)),
+    (re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?\Z"), float),
+)
+SPECIAL_SCALARS = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL")),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+    **dict.fromkeys((".inf", ".Inf", ".INF", "+.inf", "+.Inf", "+.INF"), float("inf")),
+    **dict.fromkeys(("-.inf", "-.Inf", "-.INF"), float("-inf")),
+    **dict.fromkeys((".nan", ".NaN", ".NAN"), float("nan")),
+}
+"""Plain scalars of the YAML 1.2 core schema that are not numbers or text."""
+FORBIDDEN_CHARACTERS = re.compile(
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]"
+)
+"""Control characters, lone surrogates, byte-order marks, and line ends that few editors count."""
+LINE_END = re.compile(r"\r\n|\r|\n")
+T = TypeVar("T", bound="BaseModel")
+EXPECTATION = re.compile(r"(?s)(?:Input should be|(?:Value error, )?expected) (.*?)(?:, got (.*))?")
+"""Splits messages of pydantic and of our validators into `expected` and `got`."""
+CHOICE_ERRORS = ("literal_error", "enum", "union_tag_invalid")
+WHOLE_VALUE_ERRORS = (*CHOICE_ERRORS, "int_from_float", "too_short")  # Besides `*_type`.
+_CONTROL_CHARACTERS = re.compile(CONTROL_CHARACTERS)
+WRONG_PATH_ERRORS = (FileExistsError, FileNotFoundError, NotADirectoryError, IsADirectoryError)
+"""System errors that mean that the user named a wrong path."""
+ADVICE = {
+    errno.ENOSPC: "free space on {place}",
+    errno.EDQUOT: "your quota is used up: free space on {place}",
+    errno.EFBIG: "raise the limit of a file's size (`ulimit -f`)",
+    errno.EROFS: "make {place} writable again: its file system is read-only",
+    errno.EACCES: "give yourself permission to write in {place}",
+    errno.EPERM: "give yourself permission to write in {place}",
+    errno.EIO: "look after the disk of {place}: it answers with errors",
+    errno.ENOMEM: "free memory, or raise its limit (`ulimit -v`)",
+    errno.EAGAIN: "end other processes, or raise their limit (`ulimit -u`)",
+    errno.EMFILE: "raise the limit of open files (`ulimit -n`)",
+    errno.ENFILE: "end other processes: the system has too many open files",
+}
+"""Error number of a failed machine to what to do next. `place`: the folder."""
 
 
 def clip(text: str, length: int = MAX_QUOTED) -> str:
@@ -60,7 +105,7 @@ class Document:
     keys: Mapping[Place, Position] = field(default_factory=dict)
 
     def position(self, place: Place, *, key: bool = False) -> Position:
-        """Line and column of the value at `place`, or of its `key`; if it is missing, of what encloses it."""
+        """Line and column of the value at `place`, or its `key`; if missing, of what has it."""
         if key and place in self.keys:
             return self.keys[place]
         while place and place not in self.values:
@@ -69,19 +114,12 @@ class Document:
 
 
 def complain(
-    document: Document,
-    place: Place,
-    expected: str,
-    got: str,
-    hint: str | None = None,
-    *,
-    key: bool = False,
+    document: Document, place: Place, expected: str, got: str, hint: Hint = None, key: bool = False
 ) -> Complaint:
     """Make a complaint about the value at `place`, or with `key` about that value's key."""
     line, column = document.position(place, key=key)
-    path, expected, got = (
-        clip(text, MAX_TEXT) for text in (".".join(map(str, place)), expected, got)
-    )
+    path = ".".join(map(str, place))
+    path, expected, got = (clip(text, MAX_TEXT) for text in (path, expected, got))
     return Complaint(document.name, line, column, path, expected, got, hint)
 
 
@@ -96,34 +134,8 @@ def did_you_mean(word: str, choices: Sequence[str]) -> str | None:
     return f"did you mean {similar[0]!r}?" if similar else None
 
 
-MAX_BYTES = 1 << 20
-MAX_DEPTH = 40
-PARSER: Any = getattr(yaml, "CLoader", yaml.Loader)
-"""libyaml's parser where PyYAML was built with it: twenty times faster, the same events."""
-NUMBER_FORMS = (
-    (re.compile(r"[-+]?[0-9]+\Z"), int),
-    (re.compile(r"0o[0-7]+\Z|0x[0-9a-fA-F]+\Z"), lambda text: int(text, 0)),
-    (re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?\Z"), float),
-)
-SPECIAL_SCALARS = {
-    **dict.fromkeys(("", "~", "null", "Null", "NULL")),
-    **dict.fromkeys(("true", "True", "TRUE"), True),
-    **dict.fromkeys(("false", "False", "FALSE"), False),
-    **dict.fromkeys((".inf", ".Inf", ".INF", "+.inf", "+.Inf", "+.INF"), float("inf")),
-    **dict.fromkeys(("-.inf", "-.Inf", "-.INF"), float("-inf")),
-    **dict.fromkeys((".nan", ".NaN", ".NAN"), float("nan")),
-}
-"""Plain scalars of the YAML 1.2 core schema that are not numbers or text."""
-FORBIDDEN_CHARACTERS = re.compile(
-    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]"
-)
-"""Control characters, lone surrogates, byte-order marks, and line ends that only some editors count."""
-
-LINE_END = re.compile(r"\r\n|\r|\n")
-
-
 def load_yaml(source: Path | str, name: str | None = None) -> Document:
-    """Read a YAML file or text, called `name` in messages. DefinitionError: not one plain YAML document."""
+    """Read a YAML file or text, called `name` in messages. DefinitionError: no plain document."""
     if isinstance(source, Path):
         name = name or short_path(source)
         text = _read(source, name)
@@ -173,13 +185,13 @@ def _position_after(text: str) -> Position:
 def _definition_error(
     name: str, position: Position, expected: str, got: str, place: Place = ()
 ) -> DefinitionError:
-    """The error for one mistake in file `name`. `place`: of the wrong value; empty: the whole file."""
+    """The error for one mistake in file `name`. `place`: of the value; empty: the whole file."""
     path = clip(".".join(map(str, place)), MAX_TEXT)
     return DefinitionError([Complaint(name, *position, path, expected, got)])
 
 
 def _events(name: str, text: str) -> Iterator[Any]:
-    """Parser events of YAML text. Raises DefinitionError with the parser's message for bad grammar."""
+    """Parser events of YAML text. Raises DefinitionError, with the parser's message."""
     try:
         source = PARSER(text)
         while source.check_event():
@@ -218,11 +230,11 @@ class _Builder:
         return Document(self.name, data, self.values, self.keys)
 
     def _complain(self, event: Any, place: Place, expected: str, got: str) -> DefinitionError:
-        """The error, to be raised by the caller, about the value at `place` that starts with `event`."""
+        """The error, to be raised, about the value at `place` that starts with `event`."""
         return _definition_error(self.name, _position_of(event), expected, got, place)
 
     def _value(self, event: Any, place: Place) -> Any:
-        """The value at `place`, which starts with `event`. Notes the positions of it and all its parts."""
+        """The value at `place`, which starts with `event`. Notes its position and its parts'."""
         self._refuse_references(event, place)
         self.values[place] = _position_of(event)
         if isinstance(event, yaml.ScalarEvent):
@@ -239,9 +251,7 @@ class _Builder:
         while not isinstance(event := next(self.events), yaml.MappingEndEvent):
             self._refuse_references(event, place)
             key = self._scalar(event, place) if isinstance(event, yaml.ScalarEvent) else {}
-            if not isinstance(key, str) or (
-                key == "<<" and not event.style
-            ):  # `<<`: the merge key.
+            if not isinstance(key, str) or (key == "<<" and not event.style):  # `<<`: merge key.
                 got = f"{quote(key)}; quote it if it is text"
                 raise self._complain(event, place, "a word as a key", got)
             if key in fields:
@@ -252,14 +262,14 @@ class _Builder:
         return fields
 
     def _refuse_references(self, event: Any, place: Place) -> None:
-        """Refuse aliases (they can expand exponentially), anchors, and tags (they construct objects)."""
+        """Refuse aliases (they may expand exponentially), anchors, and tags (they make objects)."""
         is_alias = isinstance(event, yaml.AliasEvent)
         if event.anchor or event.tag is not None:
             got = quote(f"{'*' if is_alias else '&'}{event.anchor}" if event.anchor else event.tag)
             raise self._complain(event, place, "a value without an alias, an anchor or a tag", got)
 
     def _scalar(self, event: Any, place: Place) -> Any:
-        """The value of a scalar: text if quoted (it has a `style` then), else by the YAML core schema."""
+        """The value of a scalar: text if quoted (it has a `style`), else by YAML's core schema."""
         text: str = event.value
         if event.style:
             # The file has been searched before, but an escape in quotes can produce one, too.
@@ -284,20 +294,8 @@ def _position_of(event: Any) -> Position:
     return event.start_mark.line + 1, event.start_mark.column + 1
 
 
-T = TypeVar("T", bound="BaseModel")
-EXPECTED_AND_GOT = re.compile(
-    r"(?:Input should be|(?:Value error, )?expected) (.*?)(?:, got (.*))?", re.DOTALL
-)
-"""Splits messages of pydantic and of our validators into `expected` and `got`."""
-CHOICE_ERRORS = ("literal_error", "enum", "union_tag_invalid")
-WHOLE_VALUE_ERRORS = (*CHOICE_ERRORS, "int_from_float", "too_short")
-"""Error types that concern a whole value, besides `*_type`."""
-MISSING_VALUE_ERRORS = ("missing", "union_tag_not_found")
-
-
 def parse(model: type[T], document: Document, place: Place = ()) -> T:
-    """The part of a document at `place` as `model`; a missing part counts as an empty mapping. Raises
-    DefinitionError with all mistakes."""
+    """A document's part at `place` as `model`; a missing one is empty. Raises DefinitionError."""
     from pydantic import ValidationError
 
     data = document.data
@@ -305,8 +303,8 @@ def parse(model: type[T], document: Document, place: Place = ()) -> T:
         data = data.get(step) if isinstance(data, dict) else data[step]
     data = {} if data is None and place else data
     try:
-        # Strict JSON validation turns lists into tuples and text into dates, but accepts neither text as a
-        # number nor true as an integer.
+        # Strict JSON validation turns lists into tuples and text into dates, but accepts neither
+        # text as a number nor true as an integer.
         text = json.dumps(data)
         return model.model_validate_json(text, strict=True, by_alias=True, by_name=False)
     except ValidationError as error:
@@ -317,12 +315,10 @@ def parse(model: type[T], document: Document, place: Place = ()) -> T:
 def _make_complaints(
     model: type[T], document: Document, start: Place, data: Any, mistakes: list[Any]
 ) -> list[Complaint]:
-    """One complaint for each wrong value, in file order. `mistakes`: pydantic's errors. `data`: the part of the
-    document at `start`, which was read as `model`. pydantic reports one error for each branch of a union. Those
-    that refuse a whole value become one complaint; none, if a branch finds a mistake inside that value."""
-    groups: dict[
-        tuple[Place, Any], list[Any]
-    ] = {}  # Of errors with one place and, within it, one location.
+    """One complaint for each wrong value, in file order. `mistakes`: pydantic's, about `data`, the
+    part of the document at `start`, as `model`. It reports one for each branch of a union. Those
+    that refuse a whole value are one complaint; none, if a branch finds a mistake in that value."""
+    groups: dict[tuple[Place, Any], list[Any]] = {}  # Errors of one place, and location in it.
     for mistake in mistakes:
         kind = mistake["type"]
         is_about_whole_value = kind.endswith("_type") or kind in WHOLE_VALUE_ERRORS
@@ -330,18 +326,16 @@ def _make_complaints(
         groups.setdefault((_place_of_mistake(data, mistake), location), []).append(mistake)
     enclosing_places = {place[:end] for place, _ in groups for end in range(len(place))}
     located = []
-    for (place, location), same_place_mistakes in groups.items():
+    for (place, location), group in groups.items():
         if location is None and place in enclosing_places:
             continue
-        first = same_place_mistakes[0]
+        first = group[0]
         is_key = first["type"] == "extra_forbidden" or first["loc"][-1:] == ("[key]",)
         full_place = (*start, *place)
-        located.append(
-            (document.position(full_place, key=is_key), full_place, is_key, same_place_mistakes)
-        )
+        located.append((document.position(full_place, key=is_key), full_place, is_key, group))
     complaints: list[Complaint] = []
-    for _, place, is_key, same_place_mistakes in sorted(located, key=lambda group: group[0]):
-        expected, got, wrong_word, choices = _describe_mistakes(model, same_place_mistakes)
+    for _, place, is_key, group in sorted(located, key=lambda entry: entry[0]):
+        expected, got, wrong_word, choices = _describe_mistakes(model, group)
         # Finding a hint is slow: only complaints that will be shown get one.
         needs_hint = len(complaints) < DefinitionError.MAX_SHOWN and isinstance(wrong_word, str)
         hint = did_you_mean(wrong_word, choices) if needs_hint else None
@@ -350,8 +344,8 @@ def _make_complaints(
 
 
 def _place_of_mistake(data: Any, mistake: Any) -> Place:
-    """Keys and indices of a pydantic error's place in `data`. Its `loc` also names union branches, which are left
-    out: ("run", 0) of ("run", "tuple", 0). Of a missing field: the place of what lacks it."""
+    """Keys and indices of an error's place in `data`. Its `loc` also names branches of unions, left
+    out here: ("run", 0) of ("run", "tuple", 0). Of a missing field: the place of what lacks it."""
     place: list[str | int] = []
     # Of a missing field, the last part is its name.
     for part in mistake["loc"][:-1] if mistake["type"] == "missing" else mistake["loc"]:
@@ -364,17 +358,15 @@ def _place_of_mistake(data: Any, mistake: Any) -> Place:
     return tuple(place)
 
 
-def _describe_mistakes(
-    model: type[T], same_place_mistakes: list[Any]
-) -> tuple[str, str, Any, Sequence[str]]:
+def _describe_mistakes(model: type[T], mistakes: list[Any]) -> tuple[str, str, Any, Sequence[str]]:
     """(expected, got, wrong word, possible words) for the pydantic errors about one place.
     The last two are for a hint; None and empty where there can be none."""
     from loop.base.documents.schemas import known_fields
 
-    first = same_place_mistakes[0]
+    first = mistakes[0]
     kind, value = first["type"], first["input"]
     choices: list[str] = []
-    if kind in MISSING_VALUE_ERRORS:
+    if kind in ("missing", "union_tag_not_found"):
         name = repr(first["loc"][-1]) if kind == "missing" else first["ctx"]["discriminator"]
         return f"a value for {name}", "nothing", None, ()
     if kind == "extra_forbidden":
@@ -385,10 +377,10 @@ def _describe_mistakes(
         choices = re.findall(r"'([^']*)'", expected)
         return f"one of {expected}", quote(value), value, choices
     matches: list[re.Match[str]] = []
-    for mistake in same_place_mistakes:
+    for mistake in mistakes:
         if mistake["type"] in CHOICE_ERRORS:
             choices += re.findall(r"'([^']*)'", mistake["ctx"]["expected"])
-        if match := EXPECTED_AND_GOT.fullmatch(mistake["msg"]):
+        if match := EXPECTATION.fullmatch(mistake["msg"]):
             matches.append(match)
     if not matches:
         text = first["msg"].removeprefix("Value error, ")
@@ -397,31 +389,12 @@ def _describe_mistakes(
     return expected, matches[0][2] or quote(value), value, choices
 
 
-_CONTROL_CHARACTERS = re.compile(CONTROL_CHARACTERS)
-WRONG_PATH_ERRORS = (FileExistsError, FileNotFoundError, NotADirectoryError, IsADirectoryError)
-"""System errors that mean that the user named a wrong path."""
-ADVICE = {
-    errno.ENOSPC: "free space on {place}",
-    errno.EDQUOT: "your quota is used up: free space on {place}",
-    errno.EFBIG: "raise the limit of a file's size (`ulimit -f`)",
-    errno.EROFS: "make {place} writable again: its file system is read-only",
-    errno.EACCES: "give yourself permission to write in {place}",
-    errno.EPERM: "give yourself permission to write in {place}",
-    errno.EIO: "look after the disk of {place}: it answers with errors",
-    errno.ENOMEM: "free memory, or raise its limit (`ulimit -v`)",
-    errno.EAGAIN: "end other processes, or raise their limit (`ulimit -u`)",
-    errno.EMFILE: "raise the limit of open files (`ulimit -n`)",
-    errno.ENFILE: "end other processes: the system has too many open files",
-}
-"""Error number of a failed machine to what to do next. `place`: the folder."""
-
-
 def write_atomic(path: Path, content: str | bytes, *, durable: bool = True) -> None:
     """Write a file atomically: readers see the old or the new content. It is on disk at return.
 
-    Follows links; writes directly to devices and pipes; keeps the mode of an existing file. `durable`: False skips
-    the wait for the disk; the file may then be lost in a power failure. Raises LoopError when the write fails; the
-    old file is then unchanged."""
+    Follows links; writes directly to devices and pipes; keeps the mode of an existing file.
+    `durable`: False skips the wait for the disk; the file may then be lost in a power failure.
+    Raises LoopError when the write fails; the old file is then unchanged."""
     # Only our JSON can contain lone surrogates. A backslash escape means the same in JSON.
     data = content.encode(errors="backslashreplace") if isinstance(content, str) else content
     folder = folder_for_temporary(path)
@@ -457,7 +430,7 @@ def write_atomic(path: Path, content: str | bytes, *, durable: bool = True) -> N
 
 
 def folder_for_temporary(path: Path) -> Path | None:
-    """Folder in which to prepare the file that replaces `path`; None for a device or pipe: one writes into it."""
+    """Folder in which to prepare the file that replaces `path`; None: write into it, a device."""
     if path.is_char_device() or path.is_fifo() or path.absolute().is_relative_to("/dev"):
         return None
     return Path(os.path.realpath(path)).parent
@@ -466,8 +439,8 @@ def folder_for_temporary(path: Path) -> Path | None:
 def file_error(
     path: Path, attempt: Literal["read", "written", "made"], error: OSError, hint: str | None = None
 ) -> UsageError | WorkFailed:
-    """UsageError for a failed read or a wrong path, else WorkFailed. `hint` None: advice by the error number. Sets
-    a missing `error.filename`: `find_machine_failure` looks at that file's folder."""
+    """UsageError for a failed read or a wrong path, else WorkFailed. No `hint`: by the error
+    number. Sets a missing `error.filename`: `find_machine_failure` looks at that file's folder."""
     error.filename = error.filename or str(path)
     reason = error.strerror or str(error) or type(error).__name__
     kind = UsageError if attempt == "read" or isinstance(error, WRONG_PATH_ERRORS) else WorkFailed
@@ -476,14 +449,13 @@ def file_error(
 
 
 def to_json(value: Any, indent: int | None = 1) -> str:
-    """JSON with a final line end; `indent` None: in one line. NaN becomes null. Control characters are escaped,
-    because a terminal may print the text."""
+    """JSON and a line end; `indent` None: in one line. NaN is null. Escapes control characters."""
     text = json.dumps(to_plain(value), indent=indent, ensure_ascii=False)
     return _CONTROL_CHARACTERS.sub(lambda match: f"\\u{ord(match[0]):04x}", text) + "\n"
 
 
 def to_plain(value: Any) -> Any:
-    """Convert `value` to dicts, lists and scalars of JSON: NaN and infinity to None, other types to text."""
+    """Convert `value` to dicts, lists, scalars of JSON: NaN, infinity to None, others to text."""
     if hasattr(value, "model_dump"):
         return to_plain(value.model_dump(mode="json", by_alias=True))
     if isinstance(value, Mapping):
@@ -507,7 +479,7 @@ def content_hash(content: str | bytes | Iterable[str | bytes]) -> str:
 
 
 def hash_files(paths: Iterable[Path], root: Path) -> str:
-    """SHA-256 (hex) of contents and of names relative to `root`, in any order. LoopError: unreadable."""
+    """SHA-256 (hex) of contents and names below `root`, in any order. LoopError: unreadable."""
     parts: dict[str, bytes] = {}
     for path in paths:
         try:

@@ -1,4 +1,4 @@
-"""JSON schemas of our models. Imported late: only to print a schema or to suggest a mistyped name."""
+"""JSON schemas of our models. Imported late: only to print one or to suggest a mistyped name."""
 
 import ast
 import functools
@@ -29,10 +29,10 @@ class Untitled(GenerateJsonSchema):
 
 
 class Described(Untitled):
-    """Adds descriptions to fields. pydantic could read the docstrings at import, but that slows every start."""
+    """Adds descriptions to fields. pydantic could read docstrings, but that slows every start."""
 
     def model_schema(self, schema: Any) -> dict[str, Any]:
-        """A model's JSON schema. Each field is described by the docstring below it, else by that of its model."""
+        """A model's JSON schema. A field is described by the docstring below it, or its model's."""
         json_schema, model = super().model_schema(schema), schema["cls"]
         texts: dict[str, str] = {}
         for owner in reversed(model.__mro__):
@@ -50,17 +50,14 @@ class Described(Untitled):
 
 def schema_of(model: type[BaseModel]) -> dict[str, Any]:
     """The JSON schema of a model, as files have it."""
-    return {
-        "$schema": DRAFT_URL,
-        **model.model_json_schema(by_alias=True, schema_generator=Described),
-    }
+    schema = model.model_json_schema(by_alias=True, schema_generator=Described)
+    return {"$schema": DRAFT_URL, **schema}
 
 
 def schema_of_all(type_by_name: Mapping[str, Any]) -> dict[str, Any]:
-    """The JSON schema of an object with these properties, each of its type. Unknown fields are allowed."""
-    adapters: list[Any] = [
-        (name, "serialization", TypeAdapter(type_)) for name, type_ in type_by_name.items()
-    ]
+    """The JSON schema of an object with these properties, each of its type. Others are allowed."""
+    mode = "serialization"
+    adapters: list[Any] = [(name, mode, TypeAdapter(type_)) for name, type_ in type_by_name.items()]
     schemas, schema = TypeAdapter.json_schemas(adapters, by_alias=True, schema_generator=Described)
     for definition in schema["$defs"].values():
         definition.pop("additionalProperties", None)
@@ -93,9 +90,6 @@ def _field_docstrings(owner: type) -> dict[str, str]:
     texts = {}
     for statement, following in pairwise(class_node.body):
         match statement, following:
-            case (
-                ast.AnnAssign(target=ast.Name(id=name)),
-                ast.Expr(value=ast.Constant(value=str() as text)),
-            ):
+            case ast.AnnAssign(ast.Name(name)), ast.Expr(ast.Constant(str() as text)):
                 texts[name] = inspect.cleandoc(text)
     return texts

@@ -1,4 +1,4 @@
-"""Checksums of stored JSON: a flipped bit is reported as damage and never read as another number."""
+"""Checksums of stored JSON: a flipped bit is reported as damage, not read as another number."""
 
 import errno
 import hashlib
@@ -18,21 +18,19 @@ T = TypeVar("T", bound=BaseModel)
 
 
 def write_sealed(path: Path, value: Any) -> None:
-    """Write a JSON object with its checksum (see `write_atomic`). Raises LoopError when it fails."""
+    """Write a JSON object with its checksum (see `write_atomic`). Raises LoopError if it fails."""
     write_atomic(path, with_checksum(to_json(value)))
 
 
 def read_sealed(model: type[T], path: Path, hint: str = "move it aside") -> T:
-    """A file of `write_sealed` as a model, without unknown fields. OSError: unreadable; LoopError: damaged."""
+    """A file of `write_sealed` as a model; drops unknown fields. Raises OSError or LoopError."""
     try:
         body = without_checksum(path, read_regular(path), hint)
         return model.model_validate_json(body, strict=False, extra="ignore")
     except ValidationError as error:
         first = error.errors()[0]
         complaint = ": ".join(filter(None, (".".join(map(str, first["loc"])), first["msg"])))
-        raise WorkFailed(
-            f"{path}: damaged, or of another format: {complaint}", hint=hint
-        ) from error
+        raise WorkFailed(f"{path}: damaged, or of another format: {complaint}", hint) from error
 
 
 def read_regular(path: Path) -> bytes:
@@ -43,14 +41,15 @@ def read_regular(path: Path) -> bytes:
 
 
 def with_checksum(text: str, previous_checksum: str = "") -> str:
-    """A JSON object's text with a checksum added, which also covers the `previous_checksum` in a chain."""
+    """A JSON object's text with a checksum, which covers the `previous_checksum` in a chain."""
     body, line_end = text.rstrip().removesuffix("}").rstrip(), text[len(text.rstrip()) :]
     newline = "\n" if "\n" in body else ""
-    return f'{body},{newline} "sum": "{_checksum(previous_checksum, body.encode())}"{newline}}}{line_end}'
+    checksum = _checksum(previous_checksum, body.encode())
+    return f'{body},{newline} "sum": "{checksum}"{newline}}}{line_end}'
 
 
 def without_checksum(path: Path, data: bytes, hint: str = "") -> bytes:
-    """JSON `data` of file `path`, without its checksum. Raises LoopError if the checksum is wrong."""
+    """JSON `data` of file `path`, without its checksum. Raises LoopError if that is wrong."""
     body, _, is_intact = split_checksum(data)
     if not is_intact:
         hint = hint or f"move {path.parent} aside"
@@ -59,7 +58,7 @@ def without_checksum(path: Path, data: bytes, hint: str = "") -> bytes:
 
 
 def split_checksum(data: bytes, previous_checksum: str = "") -> tuple[bytes, str, bool]:
-    """Split a JSON object into (object without checksum, checksum or "", is it right): see `with_checksum`."""
+    """Split a JSON object into (object without checksum, checksum or "", whether it is right)."""
     match = _CHECKSUM_AT_END.search(data)
     if match is None:
         return data, "", False
