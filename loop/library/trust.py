@@ -86,8 +86,7 @@ def grant_session(folder: Path, head: SessionHead) -> None:
 
 
 def untrusted_commands(folder: Path, head: SessionHead, patterns: Iterable[Pattern]) -> list[str]:
-    """Commands of a stored session that the project's patterns lack; none if the user allowed
-    them."""
+    """Commands of a stored session that are not in the project's patterns; none if allowed."""
     lines = session_commands(head)
     defined_lines = {*_command_lines(patterns)}
     sender = read_sender()  # The sending machine may have allowed it.
@@ -97,8 +96,7 @@ def untrusted_commands(folder: Path, head: SessionHead, patterns: Iterable[Patte
 
 
 def session_commands(head: SessionHead) -> tuple[str, ...]:
-    """One line per command that a session runs besides its target: of its steps and its
-    proposer."""
+    """One line per command that a session runs besides its target: of its steps, its proposer."""
     lines = tuple(_command_lines(planned.pattern for planned in head.plan.patterns))
     if not head.campaign.is_unattended:
         return lines

@@ -33,18 +33,14 @@ def audit(context: Context, arguments: Cadence) -> RunningAction[AuditOutput]:
     yield from ()
     steps = [record for record in context.finished if record.status in ("passed", "failed")]
     silence_s = max((step.longest_silence_s for step in steps), default=0.0)
-    overlong = tuple(step.label for step in steps if step.is_over_budget)
-    message = "no step has ended yet: nothing to audit"
-    if steps:
-        message = (
-            f"longest silence {silence_s:.1f} s, {len(overlong)} of {len(steps)} steps too long"
-        )
+    late = tuple(step.label for step in steps if step.is_over_budget)
+    message = f"longest silence {silence_s:.1f} s, {len(late)} of {len(steps)} steps over budget"
     return Result(
         AuditOutput(
             ok=bool(steps) and silence_s <= arguments.silence_s,
-            message=message,
+            message=message if steps else "no step has ended yet: nothing to audit",
             longest_silence_s=silence_s,
-            over_budget=overlong,
+            over_budget=late,
         )
     )
 

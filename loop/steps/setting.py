@@ -32,8 +32,7 @@ class Setting:
 
 
 def read_setting(target: Path | None) -> Setting:
-    """Read a project's definitions. Raises DefinitionError with every mistake of the first bad
-    file."""
+    """Read a project's definitions. Raises DefinitionError with all mistakes of one bad file."""
     project = find_project(target, Path.cwd())
     definition = targets.read_target(project).value
     return Setting(project, definition, definitions.patterns(project), definitions.plans(project))
@@ -62,8 +61,7 @@ def ask_for_trust(project: Project, screen: Screen) -> None:
 def ask_for_session_trust(
     folder: Path, head: SessionHead, setting: Setting, screen: Screen
 ) -> None:
-    """Ask before a stored session runs commands that the project does not define. May raise
-    Untrusted."""
+    """Ask before a stored session runs commands that the definitions lack. Raises Untrusted."""
     patterns = [file.value for file in setting.patterns.values()]
     lines = trust.untrusted_commands(folder, head, patterns)
     if not lines:
@@ -145,8 +143,7 @@ def choose_emulated(names: Sequence[str], target: Target, device: Device) -> tup
 
 
 def choose_threads(threads: int | None) -> int:
-    """`threads`; None: all cores but one, on which the judge runs. UsageError for more than there
-    are."""
+    """`threads`; None: all cores but one, which the judge needs. UsageError for too many."""
     if threads is not None and not 1 <= threads <= cores():
         raise UsageError(f"--threads {threads}: expected 1 to {cores()}, the cores of this machine")
     return threads or max(1, cores() - 1)
@@ -170,8 +167,7 @@ def open_bench(setting: Setting, device: Device, threads: int, *, sanitize: bool
 
 def with_stated_workloads(setting: Setting, names: Sequence[str]) -> Setting:
     """The setting with a workload set of one workload for each name such as `B=1 S=65`; other names
-    are of sets that exist. Raises UsageError if the signature or tolerances have no such
-    workload."""
+    are of sets that exist. Raises UsageError if signature or tolerances have no such workload."""
     target, dtype = setting.target, next(iter(setting.target.tolerance))
     sets: dict[str, tuple[Entry, ...]] = dict(target.workloads)
     for text in (name for name in names if "=" in name):
