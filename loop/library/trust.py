@@ -27,8 +27,7 @@ from loop.model.record import SessionHead
 from loop.model.target import CAbiVariant, PythonVariant, Target
 
 ORIGIN_FILE = "made_of.json"
-MADE_MARK = "# Made by loop of"
-"""First words of a manifest that `loop` made of a task. The hash of the task's files follows."""
+MADE_MARK = "# Made by loop of"  # A manifest that `loop` made of a task begins so; a hash follows.
 
 
 class TaskOrigin(Model):

@@ -27,8 +27,7 @@ from loop.session.walk import PatternBegan, StepBegan, StepEnded, Ticked, Walk, 
 from loop.store import journal, sessions
 from loop.store.journal import Journal
 
-REPORT_S, REPORT_SHARE = 2.0, 0.1
-"""Seconds of a budget that are kept back to write the report; at most this share of the budget."""
+REPORT_S, REPORT_SHARE = 2.0, 0.1  # Seconds kept back to write the report; at most this share.
 LONGEST_S = 1e7  # Seconds, about four months: a budget that lasts longer than that is no limit.
 
 
@@ -36,16 +35,12 @@ LONGEST_S = 1e7  # Seconds, about four months: a budget that lasts longer than t
 class Ending:
     """How a walk ended: status, reason and exit code."""
 
-    status: Status | None
-    """None when the walk reached its end: then the step records decide the status."""
+    status: Status | None  # None: the walk reached its end, and the step records decide.
     reason: str
     exit_code: int
-    why_not_reached: str = ""
-    """Why the walk ended before other planned steps, for the report; empty: no cause but ^C."""
-    resume_phrase: str = ""
-    """Words before the resume command, such as `go on with`; empty: the walk reached its end."""
-    unwatched_sentences: tuple[str, ...] = ()
-    """Sentences for the report: why the machine was not watched for preemption."""
+    why_not_reached: str = ""  # Why it ended before other planned steps; empty: no cause but ^C.
+    resume_phrase: str = ""  # Words before the resume command; empty: the walk reached its end.
+    unwatched_sentences: tuple[str, ...] = ()  # Why the machine was not watched for preemption.
 
     @classmethod
     def interrupted_by(cls, stop: Stopped | MachineFailure) -> "Ending":
@@ -66,14 +61,12 @@ class Ending:
 class Bounds:
     """The limits of one walk: seconds (dollars are converted to seconds) and a preemption watch."""
 
-    limit_s: float = math.inf
-    """Seconds that all walks of a session (the first and each resume) may take together."""
+    limit_s: float = math.inf  # Seconds for all walks of a session, the first and each resume.
     limit_text: str = ""  # The limit in words, for messages: `5 min`, `$0.10, which lasts for 7 s`.
     earlier_walks_s: float = 0.0
     plan: ResolvedPlan | None = None
     preemption_watch: Watch | None = None
-    free_reserve: Callable[[], None] = lambda: None
-    """Deletes a file that only occupies disk space, so that the last records fit on a full disk."""
+    free_reserve: Callable[[], None] = lambda: None  # Deletes a spare file when the disk is full.
 
     def raise_if_over(self, event: WalkEvent, walked_s: float) -> None:
         """Raise Stopped for a preemption notice, a limit that is reached, or a step that begins and
@@ -177,10 +170,8 @@ class Show:
     as_events: bool = False
     recall_lines: Callable[[Finished], Sequence[str]] = lambda record: ()
     """Takes a failed step; returns lines about the same failure in earlier sessions."""
-    last_begun: Started | None = None
-    """The last step whose begin was printed when the output is no terminal."""
-    printed_skips: set[tuple[str, str]] = field(default_factory=set)
-    """(pattern, reason) of skipped steps already printed: a second step with that reason is not."""
+    last_begun: Started | None = None  # The last step whose begin was printed without a terminal.
+    printed_skips: set[tuple[str, str]] = field(default_factory=set)  # (pattern, reason) printed.
 
     def print_event(self, event: WalkEvent) -> None:
         """Print one event. A step's progress is a terminal's status line; elsewhere only its begin

@@ -147,15 +147,11 @@ class SessionRequest:
     threads: int | None = None
     seed: int | None = None
     limits: SessionLimits = field(default_factory=SessionLimits)
-    stated_ai_usd: float | None = None
-    """The AI cost that the user stated, because nothing measures it."""
-    campaign: Campaign = field(default_factory=Campaign)
-    """Who proposes code changes, and the limits of that campaign."""
-    attended: bool = False
-    """Whether an engineer watches the session, so that engineer time is charged."""
+    stated_ai_usd: float | None = None  # AI cost stated by the user: nothing measures it.
+    campaign: Campaign = field(default_factory=Campaign)  # Who proposes changes, and its limits.
+    attended: bool = False  # Whether an engineer watches, so that engineer time is charged.
     hypothesis: str = ""
-    decline: bool = False
-    """Whether to end a session that waits for a code change, without that change."""
+    decline: bool = False  # Whether to end a session that waits for a change, without it.
     again: bool = False  # Whether to try a change again that lost in an earlier session.
     dry_run: bool = False
     json: bool = False

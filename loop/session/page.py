@@ -57,12 +57,10 @@ class FirstScreen:
 
     headline: str  # The target, how its session ended, and what decided that.
     deciding_text: str  # The deciding facts alone, without target and status.
-    cause: tuple[str, ...]
-    """The most informative lines about what is wrong; empty when the headline says it all."""
+    cause: tuple[str, ...]  # Lines about what is wrong; empty when the headline says it all.
     next: str
     command: str  # The command to run next; empty when the proposal contains none.
-    further_sections: tuple[Section, ...]
-    """The variants, details of each wrong variant, cost and duration."""
+    further_sections: tuple[Section, ...]  # Variants, details of the wrong ones, cost and duration.
 
     @property
     def sections(self) -> tuple[Section, ...]:
@@ -413,9 +411,8 @@ def render_session(templates: Path, view: View) -> tuple[str, tuple[Figure, ...]
 
 def sections_by_fold(view: View) -> Iterator[tuple[str, Section]]:
     """(fold, section) of every section with content. A fold is a chapter that can be collapsed."""
-    for name, section_makers in FOLDS.items():
-        for make_sections in section_makers:
-            yield from ((name, section) for section in make_sections(view) if section)
+    for name, make_sections in FOLDS:
+        yield from ((name, section) for section in make_sections(view) if section)
 
 
 def verdict_sections(view: View) -> Iterator[Section]:
@@ -617,32 +614,26 @@ def origin_sections(view: View) -> Iterator[Section]:
     yield Section(lines=tuple(lines))
 
 
-FOLDS: dict[str, tuple[Callable[[View], Iterable[Section]], ...]] = {
-    "Evidence": (
-        verdict_sections,
-        lambda view: findings.sections(view.finished),
-        lambda view: changing.sections(view.finished),
-    ),
-    "Steps": (step_sections,),
-    "Environment": (environment_section,),
-    "Controls": (lambda view: lines_or_note("", trust_sentences(view.finished), "None was run."),),
-    "Jobs": (jobs_section,),
-    "Bottleneck": (bottleneck_sections,),
-    "Model of the GPU": (modelled_gpu_sections,),
-    "Money": (
-        lambda view: spending.sections(view.record.bill, view.record.seconds, view.finished),
-    ),
-    "Memory": (memory_sections,),
-    "How to have each number again": (origin_sections,),
-}
-"""Title of each fold of the report to the functions that yield its sections."""
+FOLDS: tuple[tuple[str, Callable[[View], Iterable[Section]]], ...] = (
+    ("Evidence", verdict_sections),
+    ("Evidence", lambda view: findings.sections(view.finished)),
+    ("Evidence", lambda view: changing.sections(view.finished)),
+    ("Steps", step_sections),
+    ("Environment", environment_section),
+    ("Controls", lambda view: lines_or_note("", trust_sentences(view.finished), "None was run.")),
+    ("Jobs", jobs_section),
+    ("Bottleneck", bottleneck_sections),
+    ("Model of the GPU", modelled_gpu_sections),
+    ("Money", lambda view: spending.sections(view.record.bill, view.record.seconds, view.finished)),
+    ("Memory", memory_sections),
+    ("How to have each number again", origin_sections),
+)
+"""Title of a fold of the report, and a function that yields sections of it."""
 
 
-DEFAULT_BYTES = 65_536
-"""Default limit of a summary: a GitHub comment holds 65,536 characters, a job summary 1 MiB."""
+DEFAULT_BYTES = 65_536  # A GitHub comment holds 65,536 characters, a job summary 1 MiB.
 FIRST_SECTIONS = 3  # Cause, next action and variants precede the output of failed steps.
-SUMMARY_ROWS = (2000, 1000, 500, 200, 100, 40, 15, 5, 1, 0)
-"""Most rows of a summary's tables, tried in this order until it fits; 0: the headline alone."""
+SUMMARY_ROWS = (2000, 1000, 500, 200, 100, 40, 15, 5, 1, 0)  # Tried in order; 0: the headline only.
 _LINK = re.compile(r"https?://[!-;=?-~]{1,290}")
 _MENTION = re.compile(r"(?s)\\.|(`+)(?!`).+?(?<!`)\1(?!`)|(?P<mention>@(?=\w)|#(?=\d))")
 """An escaped character, code between backticks (these two stay), or a GitHub mention's sign."""

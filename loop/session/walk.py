@@ -63,8 +63,7 @@ class StepEnded:
 
     finished: Finished
     samples: Samples = field(default_factory=dict)
-    replayed: bool = False
-    """Whether the record was reused from before a resume, so the step did not run again."""
+    replayed: bool = False  # Whether the record is from before a resume: the step did not run.
 
 
 @dataclass(frozen=True)
@@ -75,8 +74,7 @@ class PatternEnded:
     name: str
     status: Status
     seconds: float
-    answered_by: str | None = None
-    """The pattern that runs next because of this outcome; None without one."""
+    answered_by: str | None = None  # The pattern that runs next because of this outcome, or None.
 
 
 WalkEvent = PatternBegan | StepBegan | Ticked | StepEnded | PatternEnded
@@ -118,8 +116,7 @@ def reason_to_skip(step: Step, values: Mapping[str, object]) -> str:
 
 
 Key = tuple[int, str, str]  # Number of the pattern's run, name of the pattern, id of the step.
-SessionValues = Callable[[Sequence[Finished]], Mapping[str, object]]
-"""Takes the finished steps; returns the values that expressions read as `session.*`."""
+SessionValues = Callable[[Sequence[Finished]], Mapping[str, object]]  # The values of `session.*`.
 
 
 @dataclass
@@ -139,18 +136,15 @@ class Walk:
     context: Context
     session_values: SessionValues
     earlier_records: Sequence[Finished] = ()
-    begun_attempts: Sequence[Started] = ()
-    """Steps begun before the resume, whether or not they ended: they number the attempts."""
+    begun_attempts: Sequence[Started] = ()  # Steps begun before the resume: they number attempts.
     clock: Callable[[], float] = time.monotonic
     finished: list[Finished] = field(default_factory=list)
-    head: SessionHead | None = None
-    """The session, whose plan has `stop_if` and `success`; None for commands without a session."""
+    head: SessionHead | None = None  # The session, with its plan; None for other commands.
     stop_reason: str | None = None
     is_stop_reached: bool = False
     is_paused: bool = False  # Whether the walk waits for a person, for example for a code change.
     failure: MachineFailure | None = None
-    has_bug: bool = False
-    """Whether an action raised an unexpected exception: a bug of loop, not of the kernel."""
+    has_bug: bool = False  # Whether an action raised an unexpected exception: a bug of loop.
     folders: Folders = field(default_factory=Folders)
     answer_counts: Counter[tuple[str, str]] = field(init=False, default_factory=Counter)
     """(pattern, answering pattern) to how often that answer was chosen; `visits` limits it."""

@@ -50,12 +50,10 @@ class Task:
     machine: Machine
     seed: int
     folder: Path  # The target's folder: where commands run.
-    emulated: tuple[str, ...] = ()
-    """Variants made for a GPU that are verified under the emulator instead."""
+    emulated: tuple[str, ...] = ()  # GPU variants that are verified under the emulator instead.
     session: str = ""
     sources_hash: str = ""
-    uncompiled_hash: str = ""
-    """Hash of the target's files that no compiler reads: manifest, reference, baseline, inputs."""
+    uncompiled_hash: str = ""  # Hash of the target's files that no compiler reads.
     hypothesis: str = ""
     workshop: Workshop | None = None  # Where the target may be edited; None outside a session.
     patterns: tuple[Pattern, ...] = ()  # All patterns that the session can reach.
@@ -82,13 +80,10 @@ class Past:
 
     known_good: Mapping[str, KnownGood] = field(default_factory=dict)
     """Variant to its last known-good build: the last for which all gates passed."""
-    verified_builds: tuple[EarlierTry, ...] = ()
-    """Builds that the gate judged in earlier sessions, oldest first."""
-    reverted_changes: tuple[TriedChange, ...] = ()
-    """Code changes that lost and were reverted in earlier sessions, in the same environment."""
+    verified_builds: tuple[EarlierTry, ...] = ()  # Those judged in earlier sessions, oldest first.
+    reverted_changes: tuple[TriedChange, ...] = ()  # Lost in earlier sessions, same environment.
     sessions: tuple[SessionRow, ...] = ()  # Earlier sessions of the target, oldest first.
-    read_steps: Callable[[str], Sequence[Finished]] = lambda session: ()
-    """Takes the id of an earlier session; returns its finished steps."""
+    read_steps: Callable[[str], Sequence[Finished]] = lambda session: ()  # Session id to its steps.
 
 
 @dataclass(frozen=True)
@@ -98,8 +93,7 @@ class Context:
     bench: Bench  # Processes that run and judge variants.
     task: Task
     past: Past = field(default_factory=Past)
-    preemption_watch: Watch | None = None
-    """A thread that polls the cloud for a preemption notice; None: no watch."""
+    preemption_watch: Watch | None = None  # A thread that polls the cloud for a notice, or None.
     finished: Sequence[Finished] = ()  # The steps of this session that have ended.
     budget_s: float = 60.0
     kill_after_s: float = 600.0  # Time limit in seconds: then every process of the step is killed.
@@ -124,12 +118,10 @@ class Result(Generic[ActionOutput]):
     output: ActionOutput
     samples: Mapping[str, Sequence[Segment]] = field(default_factory=dict)
     paused: bool = False  # Whether the step waits for a person, for example for a code change.
-    idle: bool = False
-    """Whether there was nothing to do: a step that passes counts as skipped then."""
+    idle: bool = False  # Whether there was nothing to do: then passed counts as skipped.
 
 
-RunningAction = Waiting[Result[ActionOutput]]
-"""A running action: yields ticks while it waits, then returns its result."""
+RunningAction = Waiting[Result[ActionOutput]]  # Yields ticks while it waits; returns its result.
 
 
 class NoArguments(Model):

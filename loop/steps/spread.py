@@ -38,8 +38,7 @@ class Part:
     variants: Sequence[str]
     sets: Sequence[str]  # Workload sets that are timed; `checks` are only verified.
     checks: Sequence[str] = ()
-    measures_time: bool = False
-    """Whether the job measures time: it runs alone on its CPU then, and on devices of one group."""
+    measures_time: bool = False  # Whether it measures time: alone on its CPU, on one device group.
     returns_samples: bool = False
     folder: Path | None = None  # Folder to copy to the job, whole; None: the target's own files.
     target: str = "."  # The target's folder inside the copied folder.
