@@ -17,7 +17,7 @@ from loop.gate.model import BuildOutput, DeviceOutput, NumpyOutput, TorchOutput
 from loop.learning.prediction import prediction_table
 from loop.model.bisect import BisectOutput
 from loop.model.change import jobs_of, kept_gains
-from loop.model.measurement import Against, SpeedVerdict
+from loop.model.measurement import Against, SpeedVerdict, VariantChecks
 from loop.model.output import DebugOutput, Diagnosis, MeasureOutput, VerifyOutput, outputs_of
 from loop.model.profile import Profile
 from loop.model.record import Finished, SessionHead, SessionRecord, latest_attempts
@@ -267,19 +267,21 @@ def not_exercised_sentences(record: SessionRecord, finished: Sequence[Finished])
 
 
 def variant_table(record: SessionRecord, finished: Sequence[Finished]) -> Table | None:
-    """A row for each variant: wrong ones first, examples and baselines last; None: none was
+    """A row for each variant: wrong ones first, examples and baselines last. None: nothing was
     judged."""
     head = record.head
     wrong = {v.variant: v.verdict for v in record.verdicts if not isinstance(v, SpeedVerdict)}
     compared = {v.variant for v in record.verdicts if v.against == "known_good"}
     names = [*head.variants, *head.emulated]  # False sorts before True.
     names.sort(key=lambda name: (name not in wrong, name in head.roles, name not in compared))
+    outputs = outputs_of(finished, VerifyOutput)
+    checks = {each.variant: each for output in outputs for each in output.variants}
     rows = []
     for name in names:
         cells = (
             _speed_cell(record, name, "known_good"),
             EMPTY_CELL if name in wrong else _speed_cell(record, name, "baseline"),
-            _correctness_cell(record, finished, name, wrong.get(name)),
+            _correctness_cell(checks.get(name), wrong.get(name)),
         )
         if set(cells) != {EMPTY_CELL}:
             role = head.roles.get(name)
@@ -309,19 +311,15 @@ def _speed_cell(record: SessionRecord, name: str, against: Against) -> str:
     return ": ".join(filter(None, [", ".join(texts), figure])) or EMPTY_CELL
 
 
-def _correctness_cell(
-    record: SessionRecord, finished: Sequence[Finished], name: str, wrong_verdict: str | None
-) -> str:
+def _correctness_cell(checks: VariantChecks | None, wrong_verdict: str | None) -> str:
     """The cell `12 of 12 checks, emulated`. `wrong_verdict`: `incorrect`, `invalid` or None."""
-    verified = [output.variants for output in outputs_of(finished, VerifyOutput)]
-    checks = {each.variant: each.checks for variants in verified for each in variants}.get(name)
-    if not checks:
+    if checks is None or not checks.checks:
         return wrong_verdict or EMPTY_CELL
-    right_count = sum(check.status == "right" for check in checks)
-    failed_count = sum(not check.passed for check in checks)
+    right_count = checks.count("right")
+    failed_count = sum(not check.passed for check in checks.checks)
     # Calls that the variant does not support, or that nothing could judge, do not count.
     total = say.count(right_count + failed_count, "check")
-    emulated_text = ", emulated" if name in record.head.emulated else ""
+    emulated_text = ", emulated" if checks.emulated else ""
     if not wrong_verdict:
         return f"{right_count} of {total}{emulated_text}"
     failures_text = f": {failed_count} of {total} failed" if failed_count else ""
@@ -438,21 +436,15 @@ def verdict_sections(view: View) -> Iterator[Section]:
 
 
 def _why_not_timed(finished: Sequence[Finished]) -> str:
-    """Why no variant was timed against the baseline: only changes were, or all variants are wrong;
-    else the reason of the last timing step that did not pass."""
+    """Why no variant was timed against the baseline: only changes were, or the reason of the last
+    timing step that did not pass."""
     steps = [step for step in latest_attempts(finished) if step.action == "kernel.measure"]
     if changing.has_change(finished, "timed") and not steps:
         return "Only changes were timed."
-    verified = [output.variants for output in outputs_of(finished, VerifyOutput)]
-    are_right = [checks.is_right for variants in verified for checks in variants]
-    unfinished_steps = [step for step in steps if step.status != "passed"]
     reason = "no step of this session measured speed"
-    if are_right and not any(are_right):
-        reason = "no variant is right, and a wrong kernel has no speed"
-    elif unfinished_steps:
-        reason = unfinished_steps[-1].skipped_because or unfinished_steps[-1].message.rstrip(".")
-    elif not are_right:
-        reason = "nothing was verified, so nothing was timed"
+    for step in steps:
+        if step.status != "passed":
+            reason = step.skipped_because or step.message.rstrip(".")
     return f"Nothing was measured: {reason}."
 
 
@@ -492,27 +484,24 @@ def step_sections(view: View) -> Iterator[Section]:
 
 
 def failed_step_sections(view: View) -> Iterator[Section]:
-    """A section for each failed step: message, hint, earlier failures, printed output."""
+    """A section for each failed step: message, hint, earlier failures; in a code block its output's
+    end or a bug's traceback, and a long message."""
     for record in latest_attempts(view.finished):
-        if record.status == "failed":
-            lines = [f"What usually cures it: {record.hint}"] if record.hint else []
-            lines += [text[:1].upper() + text[1:] for text in view.recall_lines(record)]
-            note = f"`{record.label}` failed: {record.message}"
-            yield Section(note=note, lines=tuple(lines), code=step_log(record), language="text")
-
-
-def step_log(record: Finished) -> tuple[str, ...]:
-    """Lines of a failed step's code block: its output's end or a traceback; and a long message."""
-    # Only the output of a user's command has a field `output`.
-    texts = [record.output.get("output") or record.output.get("traceback", "")]
-    has_several_lines = len(record.message.strip().splitlines()) > 1
-    if has_several_lines or len(record.message) > LONGEST_INLINE_MESSAGE:
-        texts.append(record.message)
-    whole_text = "\n".join(text.replace("\r\n", "\n").strip("\n") for text in texts if text)
-    raw_lines = whole_text.split("\n")
-    # A progress bar overwrites its line after each `\r`: print its last state.
-    lines = (markdown.plain_text(line.rstrip("\r").rpartition("\r")[2]) for line in raw_lines)
-    return tuple(lines) if whole_text else ()
+        if record.status != "failed":
+            continue
+        lines = [f"What usually cures it: {record.hint}"] if record.hint else []
+        lines += [text[:1].upper() + text[1:] for text in view.recall_lines(record)]
+        # Only the output of a user's command has a field `output`.
+        texts = [record.output.get("output") or record.output.get("traceback", "")]
+        has_several_lines = len(record.message.strip().splitlines()) > 1
+        if has_several_lines or len(record.message) > LONGEST_INLINE_MESSAGE:
+            texts.append(record.message)
+        log = "\n".join(text.replace("\r\n", "\n").strip("\n") for text in texts if text)
+        # A progress bar overwrites its line after each `\r`: print its last state.
+        states = [line.rstrip("\r").rpartition("\r")[2] for line in log.split("\n") if log]
+        code = tuple(map(markdown.plain_text, states))
+        note = f"`{record.label}` failed: {record.message}"
+        yield Section(note=note, lines=tuple(lines), code=code, language="text")
 
 
 def environment_section(view: View) -> Iterator[Section]:

@@ -86,7 +86,8 @@ def run_session(request: opening.SessionRequest, screen: Screen) -> int:
 def resume_session(name: str, request: opening.SessionRequest, screen: Screen) -> int:
     """Resume an interrupted session by its id, prefix or `last`; of one that has ended, only print
     the outcome. If the target's files have changed, every step runs again. Returns the exit code.
-    Raises UsageError for another plan or target than the session's."""
+    Raises UsageError for another plan or target than the session's, and for files that were changed
+    beside the session's own edit, which only `--decline` gives up."""
     command = f"loop run session --resume {name}"
     if request.plan is not None:
         raise UsageError("a resumed session has its plan already", hint=command)
@@ -105,36 +106,22 @@ def resume_session(name: str, request: opening.SessionRequest, screen: Screen) -
             message = f"{folder.id} is a session of {head.target}, not of {setting.target.name}"
             raise UsageError(message, hint=f"--target {head.target_folder}")
         ask_for_session_trust(folder.path, head, setting, screen)
-        session = Session(request, setting, head, folder, screen)
-        sources_hash = sources_hash_to_resume(session)
-        is_changed = sources_hash != head.ground
+        target, tree = setting.project.target, worktree_path(head, folder)
+        sources = targets.session_hashes(setting.project) | {"revision": read_revision(target)}
+        is_changed = sources["ground"] != head.ground
+        if is_changed and worktree.find_worktree(target, tree) is not None:
+            if not request.decline:
+                raise UsageError(
+                    f"{target} was edited since {head.id} began: its changes, in {tree}, are older",
+                    hint=f"put that back and resume, or end it: {head.resume_command} --decline",
+                )
+            is_changed, sources = False, {}  # It ends without its edit of the old files.
         if is_changed:
             screen.say("the target's files have changed since: every step is done again")
-        sources = targets.session_hashes(setting.project)
-        sources["revision"] = read_revision(setting.project.target)
-        if sources["ground"] != sources_hash:  # Edited since, and `--decline` ends the session.
-            sources = {}
         head = head.model_copy(update={"attended": head.attended or request.attended, **sources})
         folder.write_head(head)
-        return walk_and_close(replace(session, head=head), repeat_all=is_changed)
-
-
-def sources_hash_to_resume(session: Session) -> str:
-    """Hash of the target's present files, which a resume compares with the session's. If they have
-    changed while the session's worktree holds its edit of the old files: raises UsageError; with
-    `--decline`, which ends the session without that edit, returns the session's own hash, so that
-    nothing is repeated."""
-    head, target = session.head, session.setting.project.target
-    present_hash = targets.sources_hash(session.setting.project)
-    tree = worktree_path(head, session.folder)
-    if present_hash == head.ground or worktree.find_worktree(target, tree) is None:
-        return present_hash
-    if session.request.decline:
-        return head.ground
-    raise UsageError(
-        f"{target} was edited since {head.id} began: its changes, in {tree}, stand on what was",
-        hint=f"put that back and resume, or end it: {head.resume_command} --decline",
-    )
+        session = Session(request, setting, head, folder, screen)
+        return walk_and_close(session, repeat_all=is_changed)
 
 
 def walk_and_close(session: Session, *, repeat_all: bool) -> int:
