@@ -37,9 +37,8 @@ class Project:
 
 def find_project(target: Path | None, cwd: Path) -> Project:
     """The project of `target` (folder or manifest), else of `cwd` (current folder), else bundled.
-    Sessions of a target that ships or that `loop` made are stored with the checkout or in `cwd`,
-    others with their target; all in LOOP_SESSIONS if set. Raises UsageError if `target` has no
-    manifest, or sessions can have no folder."""
+    Sessions are in LOOP_SESSIONS, else in the target; of one that ships or that `loop` made, in the
+    checkout or `cwd`. Raises UsageError without a manifest, or if sessions can have no folder."""
     sessions_parent = PACKAGE.parent if _is_in_checkout(cwd) else cwd.absolute()
     folder, bundled = shipped(BUNDLED_TARGET), True
     if target is not None or (cwd / MANIFEST).is_file():
@@ -64,11 +63,9 @@ def require_named_target(target: Path | None, cwd: Path, verb: str) -> None:
     the checkout, the bundled one is no default. `verb`: what the command does, for the message."""
     is_bundled = target is None and find_project(None, cwd).bundled
     if is_bundled and not _is_in_checkout(cwd):
-        own_target = f"loop's own is --target {shipped(BUNDLED_TARGET)}"
-        raise UsageError(
-            f"{cwd}: no {MANIFEST} here, so there is no target to {verb}",
-            hint=f"--target FOLDER, or cd to it; loop init makes one; {own_target}",
-        )
+        own = f"loop's own is --target {shipped(BUNDLED_TARGET)}"
+        hint = f"--target FOLDER, or cd to it; loop init makes one; {own}"
+        raise UsageError(f"{cwd}: no {MANIFEST} here, so there is no target to {verb}", hint)
 
 
 def _is_in_checkout(folder: Path) -> bool:
@@ -106,8 +103,7 @@ def plans(project: Project) -> dict[str, ParsedFile[Plan]]:
 
 
 def _read_definitions(bundled: Path, project: Project, model: type[T]) -> dict[str, ParsedFile[T]]:
-    """The bundled definitions of one kind by name, some replaced by the project's. Raises
-    DefinitionError for a name unlike its file's."""
+    """The definitions of one kind by name. DefinitionError for a name unlike its file's."""
     definitions = {}
     for folder in filter(None, [bundled, project.definitions_folder(bundled.name)]):
         for path in sorted(folder.glob("*.yaml")):

@@ -11,21 +11,10 @@ from loop.base.documents import Document, Place, complain, did_you_mean, hash_fi
 from loop.base.errors import Complaint, DefinitionError
 from loop.base.expressions import ExpressionError
 from loop.library.definitions import ParsedFile, Project, check_expression, read_file
+from loop.model import target as manifest
 from loop.model.dtypes import is_floating
 from loop.model.measurement import BASELINE
-from loop.model.target import (
-    ANY,
-    TUNED,
-    CAbiVariant,
-    CommandVariant,
-    Component,
-    Entry,
-    Signature,
-    Target,
-    Tuning,
-    Variant,
-    literal_text,
-)
+from loop.model.target import ANY, TUNED, CAbiVariant, CommandVariant, Entry, Target, literal_text
 from loop.model.workloads import VALUE_KINDS, WorkloadError, expand_sets, explain_unsupported
 
 PLACEHOLDER = re.compile(r"\{([A-Za-z_]\w*)\}")
@@ -72,13 +61,14 @@ def source_files(project: Project) -> list[Path]:
 def session_hashes(project: Project) -> dict[str, Any]:
     """The fields of a session's head that identify the target's files: `ground` (hash of all),
     `harness` (hash of those that no compiler reads) and `files` (name to the hash's beginning)."""
-    files = source_files(project)
+    root, files = project.target, source_files(project)
     uncompiled = [file for file in files if file.suffix not in COMPILED_ENDINGS]
-    names = {file.relative_to(project.target).as_posix(): file for file in files}
     return {
-        "ground": hash_files(files, project.target),
-        "harness": hash_files(uncompiled, project.target),
-        "files": {name: hash_files([file], project.target)[:12] for name, file in names.items()},
+        "ground": hash_files(files, root),
+        "harness": hash_files(uncompiled, root),
+        "files": {
+            file.relative_to(root).as_posix(): hash_files([file], root)[:12] for file in files
+        },
     }
 
 
@@ -100,19 +90,15 @@ class _ManifestChecker:
         """Add a complaint about the value at `place`, or about its key if `key` is True."""
         self.complaints.append(complain(self.document, place, expected, got, hint, key=key))
 
-    def check_expression(self, place: Place, text: str, known_names: set[str]) -> bool:
-        """Check an expression that may read `known_names`. Returns True if it has no mistake."""
-        complaints = list(check_expression(self.document, place, text, known_names))
-        self.complaints += complaints
-        return not complaints
-
     def check_manifest(self) -> None:
         """Complain about formulas, types, workloads, values, and inputs that nothing makes."""
         target = self.target
         self.check_signature(("signature",), target.signature)
         for field in ("flops", "bytes", "memory"):
             if (text := getattr(target, field)) is not None:
-                self.check_expression((field,), text, self.formula_names)
+                self.complaints += check_expression(
+                    self.document, (field,), text, self.formula_names
+                )
         for device, dtype in target.dtypes.items():
             self.check_tolerances([dtype], ("dtypes", device))
         for name, entries in target.workloads.items():
@@ -129,7 +115,7 @@ class _ManifestChecker:
         if target.generator is None:
             self.check_inputs()
 
-    def check_signature(self, place: Place, signature: Signature) -> None:
+    def check_signature(self, place: Place, signature: manifest.Signature) -> None:
         """Complain about names in `types`, `words`, `updates` that no tensor or dimension has."""
         tensors = (*signature.inputs, *signature.outputs)
         for name in signature.types:
@@ -209,7 +195,7 @@ class _ManifestChecker:
                     expected = f"a dimension of {tensor} ({inputs[tensor]})"
                     self.complain((*fill_place, "nan_along"), expected, repr(dimension))
 
-    def check_variant(self, place: Place, variant: Variant, folder: Path) -> None:
+    def check_variant(self, place: Place, variant: manifest.Variant, folder: Path) -> None:
         """Check a variant: types, condition `takes`, `launch`, files, unknown `{placeholders}`."""
         target = self.target
         if place[-1] == BASELINE:
@@ -221,9 +207,12 @@ class _ManifestChecker:
         elif not set(variant.dtypes) & set(target.tolerance):
             expected = f"`dtypes`: the default, {' or '.join(variant.dtypes)}, has no tolerance"
             self.complain(place, expected, "none", key=True)
-        takes_place, condition = (*place, "takes"), variant.takes
-        takes_names = self.formula_names | {"dtype", "layout"}
-        if condition is not None and self.check_expression(takes_place, condition, takes_names):
+        takes_place, mistakes = (*place, "takes"), list[Complaint]()
+        if variant.takes is not None:
+            readable = self.formula_names | {"dtype", "layout"}
+            mistakes += check_expression(self.document, takes_place, variant.takes, readable)
+            self.complaints += mistakes
+        if variant.takes is not None and not mistakes:
             with contextlib.suppress(WorkloadError):  # `check_workloads` complains about it.
                 for workload in expand_sets(target, target.workloads, variant.dtypes[0]):
                     try:
@@ -249,7 +238,8 @@ class _ManifestChecker:
         readable = self.formula_names | (set() if variant.device == "cuda" else {"cores", "lanes"})
         for field, text in variant.launch or ():
             if isinstance(text, str):
-                self.check_expression((*place, "launch", field), text, readable)
+                launch_place = (*place, "launch", field)
+                self.complaints += check_expression(self.document, launch_place, text, readable)
         if isinstance(variant, CAbiVariant):
             file_by_place = dict[Place, str]()
             file_by_place |= {("sources", n): file for n, file in enumerate(variant.sources)}
@@ -267,7 +257,7 @@ class _ManifestChecker:
                 if not (folder / file).is_file():
                     self.complain((*place, *inner_place), "a file", f"{file}, which is not there")
 
-    def check_component(self, place: Place, component: Component) -> None:
+    def check_component(self, place: Place, component: manifest.Component) -> None:
         """Check a component: its variants are compiled; workloads and values fit its signature."""
         for variant in component.variants:
             self.check_compiled((*place, "of"), variant)
@@ -281,7 +271,7 @@ class _ManifestChecker:
         self.check_workloads(component_target, component.workloads, (*place, "workloads"))
         self.check_values(component_target, (*place, "values"))
 
-    def check_tuning(self, name: str, tuning: Tuning) -> None:
+    def check_tuning(self, name: str, tuning: manifest.Tuning) -> None:
         """Check a tuning: variant, `{tuned}` among its flags, device, workloads, values, macro."""
         place, target = ("tuning", name), self.target
         if self.check_compiled((*place, "variant"), tuning.variant):
@@ -298,10 +288,8 @@ class _ManifestChecker:
         self.check_workloads(target, tuning.workloads, (*place, "workloads"))
         for device, best_values in tuning.best.items():
             if best_values.keys() != tuning.values.keys():
-                expected, got = (
-                    f"values for {', '.join(tuning.values)}",
-                    ", ".join(best_values) or "none",
-                )
+                expected = f"values for {', '.join(tuning.values)}"
+                got = ", ".join(best_values) or "none"
                 self.complain((*place, "best", device), expected, got)
                 continue
             for field, value in best_values.items():

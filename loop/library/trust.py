@@ -109,8 +109,7 @@ def digest_of(lines: Iterable[str]) -> str:
 
 
 def grant(folder: Path, digest: str) -> None:
-    """Store the hash of the lines that the user was shown and allowed, for the folder of a target
-    or a session. Raises LoopError if it cannot be written."""
+    """Store the hash of the lines that the user allowed, for a target's or a session's folder."""
     path = state_folder() / GRANTS_FILE
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -150,12 +149,8 @@ def untrusted_error(project: Project) -> LoopError:
     name, words, origin = str(project.manifest), [str(project.target)], read_origin(project.target)
     if origin and origin.format is None:  # Else the task alone would not tell its format.
         name, words = origin.task, [origin.task, *origin.answers.values()]
-    if any(word.startswith("-") for word in words):  # It would be read as an option.
-        words.insert(0, "--")
-    return Untrusted(
-        f"{name}: these definitions run commands and code, and {reason}",
-        hint=f"look at them, then `{shlex.join(['loop', 'trust', *words])}`",
-    )
+    hint = f"look at them, then `{shlex.join(['loop', 'trust', *words])}`"
+    return Untrusted(f"{name}: these definitions run commands and code, and {reason}", hint)
 
 
 def what_runs(project: Project) -> Iterator[str]:

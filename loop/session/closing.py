@@ -15,20 +15,12 @@ from loop.learning import learnings
 from loop.learning.failures import FailureHistory
 from loop.library.definitions import find_project
 from loop.library.rates import rates
+from loop.model import record as records
 from loop.model.campaign import Proposal
 from loop.model.change import Confirmed, TriedChange, hosts_of
 from loop.model.money import Bill
 from loop.model.output import Diagnosis, Output, outputs_of, read_output
-from loop.model.record import (
-    RESUMABLE,
-    Conclusion,
-    EndedStep,
-    Finished,
-    SessionFacts,
-    SessionHead,
-    SessionRecord,
-    latest_attempts,
-)
+from loop.model.record import RESUMABLE, Finished, SessionHead, SessionRecord, latest_attempts
 from loop.money.bill import NO_AI_COST, SessionUse, make_bill
 from loop.optimize.model import BriefOutput
 from loop.optimize.section import changes_json
@@ -46,7 +38,7 @@ from loop.store import journal, sessions
 from loop.store.sessions import CHANGES, RECENT_SESSIONS, SessionFolder
 
 
-class ExportedSession(SessionFacts, Conclusion):
+class ExportedSession(records.SessionFacts, records.Conclusion):
     """One session as JSON. Releases may add fields; existing fields keep name and meaning."""
 
     schema_version: Literal[3] = 3
@@ -54,9 +46,8 @@ class ExportedSession(SessionFacts, Conclusion):
     waiting_for: str
     """What a paused session waits for; empty if it is not paused."""
     brief: str = ""
-    """Path of the JSON brief of the change that the session waits for, beside its page; or
-    empty."""
-    steps: tuple[EndedStep, ...]
+    """Path of the JSON brief of the change that the session waits for; or empty."""
+    steps: tuple[records.EndedStep, ...]
     failures: tuple[dict[str, Any], ...]
     """Each failed `step`: `message`, `signatures` (fingerprints), `seen_before` (sessions)."""
     diagnoses: tuple[Diagnosis, ...]
@@ -235,9 +226,6 @@ def outcome_json(setting: Setting, record: SessionRecord, folder: SessionFolder)
     return exported.model_dump(mode="json")
 
 
-SUMMARY = "summary"  # The value of `--format` that takes `--limit` and `--link`.
-
-
 def report(
     session_id: str,
     form: str,
@@ -253,27 +241,25 @@ def report(
     html, json or summary; `as_json` overrides it. `limit` (bytes) and `link` are for a summary.
     Returns 0. Raises UsageError for a session that has not ended."""
     form = "json" if as_json else form
-    if form == SUMMARY and output is not None:
+    if form == "summary" and output is not None:
         raise UsageError("a summary goes to stdout", hint="loop report --format summary > FILE")
     folder = sessions.find_session(find_project(target, Path.cwd()).sessions, session_id)
-    record, figures = folder.record(), dict[str, str]()
+    record = folder.record()
     if record is None:
         resume_command = folder.head().resume_command
         raise UsageError(f"{folder.id} is not finished: it has no report yet", resume_command)
-    if form == SUMMARY:  # Works without the project's definitions.
+    if form == "summary":  # Works without the project's definitions.
         screen.data(page.markdown_summary(record, folder.finished(), limit, link))
         return ExitCode.OK
-    setting = read_setting(target)
+    setting, figures = read_setting(target), tuple[Figure, ...]()
     if form == "json":
         text = json.dumps(outcome_json(setting, record, folder), indent=1) + "\n"
     else:
-        text, report_figures = render(setting, record, folder)
-        figures = {figure.path: figure.file for figure in report_figures}
-        if form == "html":
-            from loop.report.html import render_page  # Only this format needs markdown-it.
+        text, figures = render(setting, record, folder)
+    if form == "html":
+        from loop.report.html import render_page  # Only this format needs markdown-it.
 
-            text = render_page(shipped("templates"), text, report_figures, record.status)
-            figures = {}
+        text, figures = render_page(shipped("templates"), text, figures, record.status), ()
     if output is None or str(output) == "-":
         screen.data(text)
         return ExitCode.OK
@@ -284,9 +270,7 @@ def report(
     if output.exists() and is_in_session and destination != folder.report.resolve():
         raise UsageError(f"{output}: is a file of a session", hint="name another file")
     write_atomic(output, text)
-    figures_text = ""
     if figure_folder is not None and figures:
-        sessions.write_figures(figure_folder, figures)
-        figures_text = f", figures beside it: {len(figures)}"
-    screen.say(f"written: {output}{figures_text}")
+        sessions.write_figures(figure_folder, {figure.path: figure.file for figure in figures})
+    screen.say(f"written: {output}")
     return ExitCode.OK

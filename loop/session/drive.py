@@ -81,21 +81,18 @@ class Bounds:
             raise Stopped(f"stopped at {budget}", ExitCode.OVER_BUDGET)
         if isinstance(event, StepBegan) and self.plan is not None:
             step, planned = event.started, self.plan.find_pattern(event.started.pattern)
-            if remaining_s <= 0:
-                raise Stopped(f"{budget} is spent before {step.label}", ExitCode.OVER_BUDGET)
             budgets_s = sum(other.budget_s for other in planned.pattern.steps)
             expected_s, evidence = planned.seconds * step.budget_s / budgets_s, "prior"
             if step.step in planned.step_s:
                 expected_s, evidence = planned.step_s[step.step], "measured"
-            if expected_s > remaining_s:
+            if remaining_s <= 0 or expected_s > remaining_s:
                 needed_text = f"{step.label} takes about {expected_s:.1f} s ({evidence})"
-                remaining_text = f"{remaining_s:.1f} s are left of {budget}"
+                remaining_text = f"{max(0.0, remaining_s):.1f} s are left of {budget}"
                 raise Stopped(f"{needed_text}, and {remaining_text}", ExitCode.OVER_BUDGET)
 
 
 def affordable_seconds(usd: float, cost_usd: Callable[[float], float]) -> float:
-    """The most seconds (in steps of 1 ms, at most `LONGEST_S`) that cost at most `usd`; 0 if none
-    do. `cost_usd(seconds)` must not decrease."""
+    """The most seconds, in ms steps, that cost at most `usd`. `cost_usd` must not decrease."""
     milliseconds = range(int(LONGEST_S * 1000))
     return bisect_right(milliseconds, usd, key=lambda ms: cost_usd(ms / 1000)) / 1000
 
@@ -109,8 +106,7 @@ class SessionLimits:
     watched_cloud: str = field(default_factory=lambda: os.getenv("LOOP_WATCH_PREEMPTION") or "auto")
 
     def check(self, head: SessionHead, card: RateCard) -> None:
-        """Raise UsageError for a limit that is not above 0, an unknown cloud, an unknown price of
-        the GPU, or too few dollars to begin."""
+        """Raise UsageError for a limit not above 0, an unknown cloud or price of the GPU."""
         for option, limit in (("--budget-minutes", self.minutes), ("--max-usd", self.usd)):
             if limit is not None and not (math.isfinite(limit) and limit > 0):
                 raise UsageError(f"{option} {limit:g}: expected a number above 0", f"{option} 10")
@@ -125,9 +121,8 @@ class SessionLimits:
             if missing.resource == "gpu":
                 raise UsageError(f"{option}: what the GPU costs is not known", hint=missing.reason)
         if first_bill.usd >= self.usd:
-            charge = f"${first_bill.usd:.4f} is charged once a GPU is held, for its first minute"
-            hint = "allow more; `loop cost rates` shows the prices"
-            raise UsageError(f"{option}: {charge}", hint)
+            charge = f"${first_bill.usd:.4f} is charged for a GPU's first minute"
+            raise UsageError(f"{option}: {charge}", hint="allow more: loop cost rates")
 
     def make_bounds(
         self, head: SessionHead, card: RateCard, lines: Sequence[Line], ai: AiUse | None
@@ -174,8 +169,7 @@ class Show:
     printed_skips: set[tuple[str, str]] = field(default_factory=set)  # (pattern, reason) printed.
 
     def print_event(self, event: WalkEvent) -> None:
-        """Print one event. A step's progress is a terminal's status line; elsewhere only its begin
-        and heartbeats are printed."""
+        """Print an event; without a terminal, of progress only the begin and heartbeats."""
         if self.as_events:
             self._print_json(event)
         if isinstance(event, PatternBegan):
@@ -235,8 +229,7 @@ def drive(
 ) -> Ending:
     """Run a walk until it ends, or a limit, a signal or a machine failure stops it; a step that
     runs then gets a record with the ending's status. Returns how it ended; raises other errors.
-    `store` writes an event to disk and returns it as it is to be shown. `bounds`: None: no
-    limits."""
+    `store` writes an event to disk and returns it to be shown. `bounds`: None: no limits."""
     begin, bounds = time.monotonic(), bounds or Bounds()
     last_event: WalkEvent | None = None
     with contextlib.closing(walk.events()) as events:
@@ -283,8 +276,7 @@ def drive(
 
 
 def store_event(folder: sessions.SessionFolder, journal: Journal, event: WalkEvent) -> WalkEvent:
-    """Append an event's record to the journal, and write its samples to files. Returns the event;
-    an ended step with the names of these files."""
+    """Append an event's record to the journal, with the files of its samples. Returns the event."""
     if isinstance(event, StepBegan):
         journal.append(event.started)
     elif isinstance(event, StepEnded) and not event.replayed:

@@ -97,9 +97,8 @@ def propose_next(
     device: str = "auto",
     host_options: Sequence[str] = (),
 ) -> NextSession:
-    """The most urgent idea that can run here, and others. Raises UsageError if none can.
-    `ended_rows`: sessions that the index does not have yet. `target_options`, `host_options`: words
-    for the proposed command, such as `--target FOLDER`."""
+    """The most urgent idea that can run here, and others. UsageError if none can. `ended_rows`:
+    those not in the index yet. `target_options`, `host_options`: words for the proposed command."""
     ended_ids = {row.id for row in ended_rows}
     root = setting.project.sessions
     indexed_rows = sessions.rows(root, last=RECENT_SESSIONS, target=setting.target.name)
@@ -132,15 +131,12 @@ def propose_next(
     for other in all_ideas[:-1]:
         if other != idea:
             others.append(OtherIdea(objective=other.objective, plan=other.plan, why=other.why))
+    fields = {name: value for name, value in vars(idea).items() if name in NextSession.model_fields}
     return NextSession(
-        objective=idea.objective,
-        plan=idea.plan,
-        variant=idea.variant,
-        resume=idea.resume,
+        **fields,
         chain=head.plan.plan.patterns,
         expected=", ".join(filter(None, (predicted_time_text(head), cost))),
         predicted=head.predicted,
-        why=idea.why,
         command=_shell_command(idea, setting, target_options, host_options),
         wrong=tuple(map(next_plan.wrong_sentence, state.failures_by_variant(rows).values())),
         unjudged=next_plan.unjudged_sentence(unjudged) if unjudged else "",
@@ -207,15 +203,12 @@ def _shell_command(
     if len(idea.blamed_commits) > 1:
         return show_command(idea.blamed_commits, "-C", str(folder))
     options = ["--variant", idea.variant] if idea.variant else []
-    if idea.failed_check is not None:  # Repeat its checks; leave out options that are the default.
+    if idea.failed_check is not None:  # Repeat its checks.
         row = idea.failed_check.row
         options += ["--seed", str(idea.failed_check.judgement.seed)]
         if row.threads != choose_threads(None) and row.device == "cpu":
             options += ["--threads", str(row.threads)]
-        variants = (idea.variant,) if idea.variant else ()
-        default_device = choose_device("auto", setting.target, variants)
-        if row.device != default_device and "--device" not in target_options:
-            options += ["--device", row.device]
+        options += [] if "--device" in target_options else ["--device", row.device]
     words = ["loop", "run", "pattern", idea.plan, *options, *target_options]
     if idea.plan in setting.plans:
         words = ["loop", "run", "session", idea.plan, *options, *target_options, *host_options]

@@ -29,8 +29,7 @@ def compute_session_values(
     card: RateCard, head: SessionHead, finished: Sequence[Finished]
 ) -> Mapping[str, object]:
     """The values of `session.*` in expressions. `overrun`: minutes / planned minutes; 0 for a
-    campaign. `speedup`: geometric mean of all ratios against the baseline, or None. `unverified`:
-    no variant was checked."""
+    campaign. `speedup`: geometric mean of all ratios against the baseline, or None."""
     minutes = sum(record.seconds for record in finished) / 60
     outputs = [output for record in finished if (output := read_output(record, Output))]
     verdicts = [verdict for output in outputs for verdict in output.verdicts]
@@ -60,9 +59,8 @@ FINDING_NAMES = {"right", "wrong", "slower", "undecided", "unexplained", "gain",
 
 def findings_of(finished: Sequence[Finished], variants: Sequence[str]) -> dict[str, object]:
     """Findings by name, as expressions read them. `ratio`: geometric mean of baseline time /
-    variant time; None: unknown, noise, or the variant is wrong. `gain`: product of kept ratios.
-    `slower`: than the known good. `unexplained`: wrong or slower, and no search blames one
-    commit."""
+    variant time; None: unknown, noise, or wrong. `gain`: product of kept ratios. `slower`: than the
+    known good. `unexplained`: wrong or slower, and no search blames one commit."""
     verdicts = learnings.session_verdicts(finished)
     right: dict[str, bool] = {}  # Variant to whether it is.
     for output in outputs_of(finished, VerifyOutput):
@@ -116,8 +114,7 @@ def judge_objective(
     head: SessionHead, finished: Sequence[Finished], session_values: Mapping[str, object]
 ) -> Reached | None:
     """Which parts of the plan's `success` are false now; None without one. `session_values`:
-    `session.*`. `uncompared`: if it asks for `slower`, variants not clearly compared with a known
-    good."""
+    `session.*`. `uncompared`: if it reads `slower`, variants without a clear comparison."""
     success = head.plan.plan.success
     if success is None:
         return None
@@ -249,8 +246,7 @@ def grade_session(
     objective: Reached | None,
     seconds: float,
 ) -> tuple[str, str]:
-    """The grade by the rule that a report states, and its reason. `reason`: that of the status.
-    `seconds`: the session's duration."""
+    """The grade by the rule that a report states, and its reason. `seconds`: of the session."""
     steps = [record for record in latest_attempts(finished) if record.status != "skipped"]
     if status == "paused":
         return "-", f"paused: {reason}"

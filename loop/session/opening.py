@@ -160,9 +160,8 @@ class SessionRequest:
 
 def resolve_request(request: SessionRequest, setting: Setting) -> ResolvedPlan:
     """The requested plan with all patterns it can reach, and only workload sets that the target
-    has: its first set if none is left. A single pattern becomes a plan of its own, on the first
-    set. Raises DefinitionError for mistakes, also for a project's own plan with a set that the
-    target lacks; UsageError for an unknown name."""
+    has, else its first. A single pattern becomes a plan of its own. DefinitionError for mistakes,
+    also if a project's own plan has a set that the target lacks; UsageError for unknown names."""
     target, own_folder = setting.target, setting.project.definitions_folder("plans")
     first_set = next(iter(target.workloads))
     if request.pattern:
@@ -232,18 +231,13 @@ def refuse_changes(head: SessionHead, target: Target, folder: Path, option: Path
     if not head.campaign.is_unattended:
         return
     if not asks_for_change:
-        plan, proposer = head.plan.plan.name, head.campaign.proposer
-        raise UsageError(
-            f"plan {plan} asks for no change: {proposer!r} would never be called",
-            hint="leave out --plan, or give it a step `change.brief`: loop patterns show tuning",
-        )
+        hint = "leave out --plan, or give it a step `change.brief`: loop patterns show tuning"
+        name, proposer = head.plan.plan.name, head.campaign.proposer
+        raise UsageError(f"plan {name} asks for no change: {proposer!r} is never called", hint)
     if not any(may_edit_variant(target, folder, name) for name in head.variants):
-        names = ", ".join(head.variants) or f"nothing on {head.device}"
-        raise UsageError(
-            f"a campaign edits the files of a variant, and target {target.name} has {names}: "
-            "none has a file of its own",
-            hint="put the variant into a file of the target's folder that does not judge it",
-        )
+        hint = "put the variant into a file of the target's folder that does not judge it"
+        message = f"no variant of {target.name} on {head.device} has a file of its own to edit"
+        raise UsageError(message, hint)
 
 
 def announcement_lines(head: SessionHead) -> list[str]:
@@ -284,17 +278,10 @@ def show_plan(head: SessionHead, card: RateCard, screen: Screen, *, as_json: boo
     """Print the patterns of `--dry-run` with predicted time and cost; nothing runs."""
     plan, unpriced = head.plan.plan, unpriced_gpu(card, head)
     if as_json:
-        forecast = PlanForecast(
-            plan=plan.name,
-            success=plan.success,
-            target=head.target,
-            device=head.device,
-            variants=head.variants,
-            patterns=head.plan.patterns,
-            predicted=head.predicted,
-            unpriced_gpu=unpriced,
-        )
-        screen.data(to_json(forecast))
+        values = {**vars(plan), **vars(head), "plan": plan.name, "patterns": head.plan.patterns}
+        values["unpriced_gpu"] = unpriced
+        fields = {name: values[name] for name in PlanForecast.model_fields if name in values}
+        screen.data(to_json(PlanForecast(**fields)))
         return ExitCode.OK
     rows = []
     for place, planned in enumerate(head.plan.patterns, start=1):

@@ -47,8 +47,7 @@ MOST_CAUSES, LONGEST_CAUSE = 3, 140  # Lines of a cause; characters of each, for
 MOST_FURTHER_LINES = 8  # Most further lines on a wrong variant; `--json` has all of its diagnosis.
 ENDING_PHRASES = {"skipped": "judged nothing", "aborted": "was aborted", "paused": "is paused"}
 """Status to the words for it; any other status is its own word."""
-COMPARISONS = {"same": "as fast as", "inconclusive": "inconclusive against"}
-"""Speed verdict to the words before the baseline's name; for any other verdict: `faster than`."""
+COMPARISONS = {"same": "as fast as", "inconclusive": "inconclusive against"}  # Else: faster than.
 
 
 @dataclass(frozen=True)
@@ -141,8 +140,7 @@ def deciding_text(record: SessionRecord, finished: Sequence[Finished]) -> str:
 
 
 def _wrong_variant_sentences(record: SessionRecord, finished: Sequence[Finished]) -> Iterator[str]:
-    """`cpu is incorrect on B1 and 3 more of 11 workloads; no speed is reported for it`, for at most
-    `MOST_WRONG_VARIANTS`; then how many more are wrong."""
+    """`cpu is incorrect on B1 and 3 more of 11 workloads; no speed is reported for it`, ..."""
     checked_workloads: dict[str, set[str]] = {}  # Variant to the workloads on which it was checked.
     for output in outputs_of(finished, VerifyOutput):
         for checks in output.variants:
@@ -267,8 +265,7 @@ def not_exercised_sentences(record: SessionRecord, finished: Sequence[Finished])
 
 
 def variant_table(record: SessionRecord, finished: Sequence[Finished]) -> Table | None:
-    """A row for each variant: wrong ones first, examples and baselines last. None: nothing was
-    judged."""
+    """A row for each variant: wrong ones first, examples and baselines last; None without any."""
     head = record.head
     wrong = {v.variant: v.verdict for v in record.verdicts if not isinstance(v, SpeedVerdict)}
     compared = {v.variant for v in record.verdicts if v.against == "known_good"}
@@ -327,7 +324,7 @@ def _correctness_cell(checks: VariantChecks | None, wrong_verdict: str | None) -
 
 
 def _known_good_sentences(finished: Sequence[Finished]) -> tuple[str, ...]:
-    """`The known good is commit 0123456789ab (session ...).`, or why none was compared with."""
+    """`The known good is commit 0123456789ab (session ...).`; nothing without one."""
     outputs = outputs_of(finished, CompareOutput)
     builds = [good for output in outputs for good in output.known_good]
     texts = []
@@ -335,19 +332,8 @@ def _known_good_sentences(finished: Sequence[Finished]) -> tuple[str, ...]:
         branch = f" of branch {good.branch}" if good.branch else ""
         commit = f"commit {good.commit[:12]}{branch}" if good.commit else "an uncommitted build"
         texts.append(f"{commit} (session {good.session})")
-    if texts:  # Variants whose known-good builds are of one session have equal texts.
-        return (f"The known good is {'; '.join(dict.fromkeys(texts))}.",)
-    if not outputs or any(output.verdicts for output in outputs):
-        return ()
-    reasons = [reason for output in outputs for reason in output.not_exercised]
-    reason = reasons[0] if reasons else "no earlier build of it is known"
-    return (f"Not compared with another build: {_sentence(reason)}",)
-
-
-def _sentence(text: str) -> str:
-    """The text with one full stop, or cut with `...`."""
-    line = shortened(text.rstrip("."), LONGEST_SENTENCE)
-    return line if line.endswith("...") else f"{line}."
+    # Variants whose known-good builds are of one session have equal texts.
+    return (f"The known good is {'; '.join(dict.fromkeys(texts))}.",) if texts else ()
 
 
 def _grade_and_cost_lines(record: SessionRecord, finished: Sequence[Finished]) -> Iterator[str]:
@@ -355,7 +341,9 @@ def _grade_and_cost_lines(record: SessionRecord, finished: Sequence[Finished]) -
     head = record.head
     if objective := objective_text(record, finished):
         yield f"Objective: {objective}."
-    yield f"Grade {shortened(record.grade, 20)}: {_sentence(record.grade_reason)}"
+    reason = shortened(record.grade_reason.rstrip("."), LONGEST_SENTENCE)
+    full_stop = "" if reason.endswith("...") else "."
+    yield f"Grade {shortened(record.grade, 20)}: {reason}{full_stop}"
     planned_time = say.seconds(60 * head.plan.plan.budget.minutes)
     yield f"Time: {say.seconds(record.seconds)} of {planned_time} planned."
     yield say.cost_and_return(record.bill, record.seconds)
@@ -436,8 +424,7 @@ def verdict_sections(view: View) -> Iterator[Section]:
 
 
 def _why_not_timed(finished: Sequence[Finished]) -> str:
-    """Why no variant was timed against the baseline: only changes were, or the reason of the last
-    timing step that did not pass."""
+    """Why nothing was timed: only changes were, or as the last timing step says."""
     steps = [step for step in latest_attempts(finished) if step.action == "kernel.measure"]
     if changing.has_change(finished, "timed") and not steps:
         return "Only changes were timed."
@@ -484,8 +471,7 @@ def step_sections(view: View) -> Iterator[Section]:
 
 
 def failed_step_sections(view: View) -> Iterator[Section]:
-    """A section for each failed step: message, hint, earlier failures; in a code block its output's
-    end or a bug's traceback, and a long message."""
+    """A section for each failed step: message, hint, earlier failures, end of its output."""
     for record in latest_attempts(view.finished):
         if record.status != "failed":
             continue
@@ -516,14 +502,11 @@ def environment_section(view: View) -> Iterator[Section]:
         if gpu.capability:
             cuda = f"its driver runs CUDA {gpu.cuda}" if gpu.cuda else ""
             facts["Compute capability"] = ", ".join(filter(None, [gpu.capability, gpu.uuid, cuda]))
-    # What an imported package reported counts; else the version of torch that is installed.
-    versions = {"torch": machine.torch, "NumPy": None}
-    for torch in outputs_of(finished, TorchOutput):
-        versions["torch"] = torch.version or versions["torch"]
-    for numpy in outputs_of(finished, NumpyOutput):
-        versions["NumPy"] = numpy.version or versions["NumPy"]
-    packages = (f"{name} {version}" for name, version in versions.items() if version)
-    facts["Python"] = ", ".join((machine.python, *packages))
+    versions = [("torch", machine.torch)]  # What an imported package reported counts more.
+    versions += [("torch", each.version) for each in outputs_of(finished, TorchOutput)]
+    versions += [("NumPy", each.version) for each in outputs_of(finished, NumpyOutput)]
+    packages = {name: f"{name} {version}" for name, version in versions if version}
+    facts["Python"] = ", ".join((machine.python, *packages.values()))
     outputs = outputs_of(finished, BuildOutput)
     compilers = [build.compiler for output in outputs for build in output.builds]
     compilers = compilers or [machine.compiler or "no C++ compiler"]
@@ -579,8 +562,7 @@ def bottleneck_sections(view: View) -> Iterator[Section]:
 
 
 def memory_sections(view: View) -> Iterator[Section]:
-    """Predicted time and cost of the session, next to the actual values; then its learnings: facts
-    that later sessions can use."""
+    """Predicted and actual time and cost of the session; then facts that later sessions can use."""
     note = "What was expected when the session began: from earlier sessions, else from authors' "
     note += "estimates. Four times in five the actual figure should lie in the interval."
     table = prediction_table(view.record, view.finished)

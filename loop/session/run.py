@@ -111,10 +111,9 @@ def resume_session(name: str, request: opening.SessionRequest, screen: Screen) -
         is_changed = sources["ground"] != head.ground
         if is_changed and worktree.find_worktree(target, tree) is not None:
             if not request.decline:
-                raise UsageError(
-                    f"{target} was edited since {head.id} began: its changes, in {tree}, are older",
-                    hint=f"put that back and resume, or end it: {head.resume_command} --decline",
-                )
+                message = f"{target} was edited since {head.id} began: its edit in {tree} is older"
+                hint = f"put that back and resume, or end it: {head.resume_command} --decline"
+                raise UsageError(message, hint)
             is_changed, sources = False, {}  # It ends without its edit of the old files.
         if is_changed:
             screen.say("the target's files have changed since: every step is done again")

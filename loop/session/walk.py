@@ -162,8 +162,7 @@ class Walk:
 
     def events(self) -> Generator[WalkEvent, None, None]:
         """Run the plan's patterns and yield what happens. A pattern that answers an outcome (by
-        `next`) runs next, even if the outcome would have ended the walk; if it was planned for
-        later, it does not run again then."""
+        `next`) runs next, even if the walk would have ended, and not again where it was planned."""
         pending_names, run = list(self.resolved.plan.patterns), 0
         while pending_names and self.stop_reason is None and not self.is_stop_reached:
             name, run = pending_names.pop(0), run + 1
@@ -209,8 +208,7 @@ class Walk:
         self, run: int, pattern: Pattern, index: int, state: PatternState
     ) -> Generator[WalkEvent, None, Finished]:
         """Run, skip or reuse step number `index` (from 1) of a pattern, and yield what happens.
-        Returns its record. A step whose output has an `identity`, such as a build, is not
-        reused."""
+        Returns its record. A step whose output has an `identity`, as of a build, is not reused."""
         step = pattern.steps[index - 1]
         key = (run, pattern.name, step.id)
         earlier_record = self.reusable.get(key)
@@ -319,8 +317,7 @@ class Walk:
 
     def _judge(self, step: Step, result: Result[Output], state: PatternState) -> tuple[Status, str]:
         """Status and message of a step: by its gate (false if a value is unknown), else by the
-        output's `ok`. One that waits for the user is paused; one that had nothing to do is
-        skipped."""
+        output's `ok`. It is paused if it waits for the user, skipped if it had nothing to do."""
         output = result.output
         message, has_passed = output.message, output.ok
         if step.gate is not None:

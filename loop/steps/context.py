@@ -179,9 +179,8 @@ def dependency_hash(context: Context, action: str, *build_ids: str) -> str:
 def reuse_result(
     context: Context, output_class: type[OutputType], inputs_digest: str, lifetime: ResultLifetime
 ) -> OutputType | None:
-    """The result with this hash (see `dependency_hash`) of the last earlier session that has one,
-    as `output_class`; its message names that session. None without one, if it was not good, or if
-    that session began more than `lasts_h` ago."""
+    """The result with this `dependency_hash` of the last earlier session that has one; its message
+    names that session. None without one, if it was not good, or began more than `lasts_h` ago."""
     oldest = datetime.datetime.now(datetime.UTC) - datetime.timedelta(hours=lifetime.lasts_h)
     rows = [row for row in context.past.sessions if inputs_digest in row.lasting]
     row = rows[-1] if inputs_digest and rows else None

@@ -127,8 +127,7 @@ def choose_variants(names: Sequence[str], target: Target, device: Device) -> tup
 
 
 def architecture_mismatch(target: Target, name: str) -> str:
-    """Why a variant does not run on this GPU: it is made for another architecture. Empty if it is
-    not, if it names none, or without a GPU."""
+    """Why a variant does not run on this GPU: it names another architecture. Else empty."""
     variant, gpu = target.variants[name], detect_gpus().first
     architecture = variant.architecture if isinstance(variant, CAbiVariant) else None
     if architecture is None or gpu is None or gpu.architecture == architecture:

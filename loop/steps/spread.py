@@ -128,8 +128,7 @@ def _prepare_job(context: Context, action: str, part: Part) -> JobFolder:
 
 def result_of_job(job: JobFolder, kind: type[OutputType]) -> Result[OutputType]:
     """The output of a job's step, as class `kind`, and the raw samples that it returned, if any.
-    Raises WorkFailed if there is no output, RuntimeError with the job's traceback if `loop` has a
-    bug there."""
+    Raises WorkFailed without an output, RuntimeError with a traceback for a bug of `loop` there."""
     answer = job.read_answer()
     if "error" in answer:
         raise WorkFailed(f"job {job.id}: {answer['error']['message']}", answer["error"]["next"])
