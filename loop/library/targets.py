@@ -63,13 +63,9 @@ def session_hashes(project: Project) -> dict[str, Any]:
     `harness` (hash of those that no compiler reads) and `files` (name to the hash's beginning)."""
     root, files = project.target, source_files(project)
     uncompiled = [file for file in files if file.suffix not in COMPILED_ENDINGS]
-    return {
-        "ground": hash_files(files, root),
-        "harness": hash_files(uncompiled, root),
-        "files": {
-            file.relative_to(root).as_posix(): hash_files([file], root)[:12] for file in files
-        },
-    }
+    hashes = {file.relative_to(root).as_posix(): hash_files([file], root)[:12] for file in files}
+    ground, harness = hash_files(files, root), hash_files(uncompiled, root)
+    return {"ground": ground, "harness": harness, "files": hashes}
 
 
 class _ManifestChecker:
@@ -96,9 +92,8 @@ class _ManifestChecker:
         self.check_signature(("signature",), target.signature)
         for field in ("flops", "bytes", "memory"):
             if (text := getattr(target, field)) is not None:
-                self.complaints += check_expression(
-                    self.document, (field,), text, self.formula_names
-                )
+                mistakes = check_expression(self.document, (field,), text, self.formula_names)
+                self.complaints += mistakes
         for device, dtype in target.dtypes.items():
             self.check_tolerances([dtype], ("dtypes", device))
         for name, entries in target.workloads.items():
@@ -189,7 +184,8 @@ class _ManifestChecker:
                 expected = f"a name of its own ({', '.join(VALUE_KINDS)} are there always)"
                 self.complain((*place, name), expected, repr(name), key=True)
             for tensor, fill in fill_by_tensor.items():
-                fill_place, dimension = (*place, name, tensor), fill.nan_along
+                fill_place = (*place, name, tensor)
+                dimension = fill.nan_along
                 self.check_name(fill_place, tensor, inputs, key=True)
                 if tensor in inputs and dimension and dimension not in inputs[tensor].split():
                     expected = f"a dimension of {tensor} ({inputs[tensor]})"
@@ -207,7 +203,8 @@ class _ManifestChecker:
         elif not set(variant.dtypes) & set(target.tolerance):
             expected = f"`dtypes`: the default, {' or '.join(variant.dtypes)}, has no tolerance"
             self.complain(place, expected, "none", key=True)
-        takes_place, mistakes = (*place, "takes"), list[Complaint]()
+        takes_place = (*place, "takes")
+        mistakes = list[Complaint]()
         if variant.takes is not None:
             readable = self.formula_names | {"dtype", "layout"}
             mistakes += check_expression(self.document, takes_place, variant.takes, readable)

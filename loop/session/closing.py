@@ -251,7 +251,8 @@ def report(
     if form == "summary":  # Works without the project's definitions.
         screen.data(page.markdown_summary(record, folder.finished(), limit, link))
         return ExitCode.OK
-    setting, figures = read_setting(target), tuple[Figure, ...]()
+    setting = read_setting(target)
+    figures = tuple[Figure, ...]()
     if form == "json":
         text = json.dumps(outcome_json(setting, record, folder), indent=1) + "\n"
     else:

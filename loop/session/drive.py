@@ -106,7 +106,7 @@ class SessionLimits:
     watched_cloud: str = field(default_factory=lambda: os.getenv("LOOP_WATCH_PREEMPTION") or "auto")
 
     def check(self, head: SessionHead, card: RateCard) -> None:
-        """Raise UsageError for a limit not above 0, an unknown cloud or price of the GPU."""
+        """Raise UsageError for a limit that is too low, an unknown cloud or price of the GPU."""
         for option, limit in (("--budget-minutes", self.minutes), ("--max-usd", self.usd)):
             if limit is not None and not (math.isfinite(limit) and limit > 0):
                 raise UsageError(f"{option} {limit:g}: expected a number above 0", f"{option} 10")

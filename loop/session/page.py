@@ -140,7 +140,7 @@ def deciding_text(record: SessionRecord, finished: Sequence[Finished]) -> str:
 
 
 def _wrong_variant_sentences(record: SessionRecord, finished: Sequence[Finished]) -> Iterator[str]:
-    """`cpu is incorrect on B1 and 3 more of 11 workloads; no speed is reported for it`, ..."""
+    """`cpu is incorrect on B1 and 3 more of 11 workloads; no speed ...`, then how many more are."""
     checked_workloads: dict[str, set[str]] = {}  # Variant to the workloads on which it was checked.
     for output in outputs_of(finished, VerifyOutput):
         for checks in output.variants:
