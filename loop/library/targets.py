@@ -203,15 +203,14 @@ class _ManifestChecker:
         elif not set(variant.dtypes) & set(target.tolerance):
             expected = f"`dtypes`: the default, {' or '.join(variant.dtypes)}, has no tolerance"
             self.complain(place, expected, "none", key=True)
-        takes_place = (*place, "takes")
-        mistakes = list[Complaint]()
         if variant.takes is not None:
+            takes_place = (*place, "takes")
             readable = self.formula_names | {"dtype", "layout"}
-            mistakes += check_expression(self.document, takes_place, variant.takes, readable)
+            mistakes = [*check_expression(self.document, takes_place, variant.takes, readable)]
             self.complaints += mistakes
-        if variant.takes is not None and not mistakes:
             with contextlib.suppress(WorkloadError):  # `check_workloads` complains about it.
-                for workload in expand_sets(target, target.workloads, variant.dtypes[0]):
+                workloads = expand_sets(target, target.workloads, variant.dtypes[0])
+                for workload in () if mistakes else workloads:
                     try:
                         explain_unsupported(variant, workload)
                     except ExpressionError as error:

@@ -424,7 +424,7 @@ def verdict_sections(view: View) -> Iterator[Section]:
 
 
 def _why_not_timed(finished: Sequence[Finished]) -> str:
-    """Why nothing was timed: only changes were, or as the last timing step says."""
+    """Why nothing was timed: only changes were, all are wrong, or as the last timing step says."""
     steps = [step for step in latest_attempts(finished) if step.action == "kernel.measure"]
     if changing.has_change(finished, "timed") and not steps:
         return "Only changes were timed."
@@ -432,6 +432,9 @@ def _why_not_timed(finished: Sequence[Finished]) -> str:
     for step in steps:
         if step.status != "passed":
             reason = step.skipped_because or step.message.rstrip(".")
+    checks = [each for output in outputs_of(finished, VerifyOutput) for each in output.variants]
+    if checks and not any(each.is_right for each in checks):
+        reason = "no variant is right, and a wrong kernel has no speed"
     return f"Nothing was measured: {reason}."
 
 
@@ -568,7 +571,7 @@ def memory_sections(view: View) -> Iterator[Section]:
     table = prediction_table(view.record, view.finished)
     note = note if table else "This session stored no prediction."
     yield Section("Predicted and actual", note=note, table=table)
-    yield from lines_or_note("Learnings", view.record.learnings, "Nothing is worth keeping.")
+    yield from lines_or_note("Learnings", view.record.learnings, "The records show nothing new.")
 
 
 def origin_sections(view: View) -> Iterator[Section]:

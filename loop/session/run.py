@@ -167,9 +167,8 @@ def run_remaining_steps(session: Session, *, repeat_all: bool) -> tuple[Journal,
     title = f"session {head.id}: {head.plan.plan.title}"
     session.screen.say("\n  ".join([title, *opening.announcement_lines(head)]))
     if request.events:
-        begin = {"schema_version": 1, "happening": "SessionBegan"}
-        begin |= {"session": head.id, "folder": str(folder.path)}
-        session.screen.data(to_json(begin, None))
+        begin = {"schema_version": 1, "happening": "SessionBegan", "session": head.id}
+        session.screen.data(to_json({**begin, "folder": str(folder.path)}, None))
     folder.write_reserve()  # A spare file, deleted when the disk is full.
     bounds.free_reserve = folder.free_reserve
     card = card.with_waiting_person(is_attended=head.attended)
