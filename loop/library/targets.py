@@ -195,8 +195,8 @@ class _ManifestChecker:
         """Check a variant: types, condition `takes`, `launch`, files, unknown `{placeholders}`."""
         target = self.target
         if place[-1] == BASELINE:
-            hint = "the target's own baseline has this name"
-            self.complain(place, "another name", BASELINE, hint, key=True)
+            why = "the target's own baseline has this name"
+            self.complain(place, "another name", BASELINE, why, key=True)
         if "dtypes" in variant.model_fields_set:
             for index, dtype in enumerate(variant.dtypes):
                 self.check_tolerances([dtype], (*place, "dtypes", index))
