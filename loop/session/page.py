@@ -341,9 +341,9 @@ def _grade_and_cost_lines(record: SessionRecord, finished: Sequence[Finished]) -
     head = record.head
     if objective := objective_text(record, finished):
         yield f"Objective: {objective}."
-    reason = shortened(record.grade_reason.rstrip("."), LONGEST_SENTENCE)
-    full_stop = "" if reason.endswith("...") else "."
-    yield f"Grade {shortened(record.grade, 20)}: {reason}{full_stop}"
+    text = shortened(record.grade_reason.rstrip("."), LONGEST_SENTENCE)
+    full_stop = "" if text.endswith("...") else "."
+    yield f"Grade {shortened(record.grade, 20)}: {text}{full_stop}"
     planned_time = say.seconds(60 * head.plan.plan.budget.minutes)
     yield f"Time: {say.seconds(record.seconds)} of {planned_time} planned."
     yield say.cost_and_return(record.bill, record.seconds)
