@@ -1,7 +1,7 @@
 """What a step can do: one table, from an action's name to its function.
 
-Its docstring says what an action does. The type of its second parameter has the fields of a step's `with`, the
-class of its output the names that a gate may read.
+Its docstring says what an action does. The type of its second parameter has the fields of a step's
+`with`, the class of its output the names that a gate may read.
 """
 
 from loop.bisect import actions as bisecting

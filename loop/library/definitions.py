@@ -30,21 +30,19 @@ class Project:
         return self.target / MANIFEST
 
     def definitions_folder(self, kind: str) -> Path | None:
-        """The project's own `patterns`, `plans` or `templates` (`kind`); None if it has none, or is bundled."""
+        """Its own `patterns`, `plans` or `templates` (`kind`); None without, or if bundled."""
         folder = self.target / kind
         return folder if not self.bundled and folder.is_dir() else None
 
 
-def find_project(target: Path | None, current_folder: Path) -> Project:
-    """The project of `target` (folder or manifest), else `current_folder`, else the bundled. Sessions of a target
-    that ships or that `loop` made are stored with the checkout or the current folder, others with their target;
-    all in LOOP_SESSIONS if set. Raises UsageError if `target` has no manifest, or sessions can have no folder."""
-    sessions_parent = (
-        PACKAGE.parent if _is_in_checkout(current_folder) else current_folder.absolute()
-    )
+def find_project(target: Path | None, cwd: Path) -> Project:
+    """The project of `target` (folder or manifest), else of `cwd` (current folder), else bundled.
+    Sessions are in LOOP_SESSIONS, else in the target; of one that ships or that `loop` made, in the
+    checkout or `cwd`. Raises UsageError without a manifest, or if sessions can have no folder."""
+    sessions_parent = PACKAGE.parent if _is_in_checkout(cwd) else cwd.absolute()
     folder, bundled = shipped(BUNDLED_TARGET), True
-    if target is not None or (current_folder / MANIFEST).is_file():
-        target = target or current_folder
+    if target is not None or (cwd / MANIFEST).is_file():
+        target = target or cwd
         folder = require_unicode((target.parent if target.name == MANIFEST else target).absolute())
         if not (folder / MANIFEST).is_file():
             problem = f"no {MANIFEST} there" if folder.exists() else "no such file or folder"
@@ -54,24 +52,20 @@ def find_project(target: Path | None, current_folder: Path) -> Project:
             sessions_parent = folder
         folder = folder.resolve()
     sessions = Path(os.environ.get("LOOP_SESSIONS") or sessions_parent / "sessions").absolute()
-    if os.path.lexists(sessions) and not os.path.isdir(
-        sessions
-    ):  # A file, or a link that leads nowhere.
+    if os.path.lexists(sessions) and not os.path.isdir(sessions):  # A file, or a broken link.
         hint = "move it away, or name a folder for sessions with LOOP_SESSIONS"
         raise UsageError(f"{sessions}: no folder, so that no session can be there", hint)
     return Project(folder, sessions.resolve(), bundled)
 
 
-def require_named_target(target: Path | None, current_folder: Path, verb: str) -> None:
-    """Raise UsageError if no target is named or here, for commands that edit or search one: outside the checkout,
-    the bundled one is no default. `verb`: what the command does, for the message."""
-    is_bundled = target is None and find_project(None, current_folder).bundled
-    if is_bundled and not _is_in_checkout(current_folder):
-        own_target = f"loop's own is --target {shipped(BUNDLED_TARGET)}"
-        raise UsageError(
-            f"{current_folder}: no {MANIFEST} here, so there is no target to {verb}",
-            hint=f"--target FOLDER, or cd to it; loop init makes one; {own_target}",
-        )
+def require_named_target(target: Path | None, cwd: Path, verb: str) -> None:
+    """Raise UsageError if no target is named or here, for commands that edit or search one: outside
+    the checkout, the bundled one is no default. `verb`: what the command does, for the message."""
+    is_bundled = target is None and find_project(None, cwd).bundled
+    if is_bundled and not _is_in_checkout(cwd):
+        own = f"loop's own is --target {shipped(BUNDLED_TARGET)}"
+        hint = f"--target FOLDER, or cd to it; loop init makes one; {own}"
+        raise UsageError(f"{cwd}: no {MANIFEST} here, so there is no target to {verb}", hint)
 
 
 def _is_in_checkout(folder: Path) -> bool:
@@ -99,32 +93,27 @@ class ParsedFile(Generic[T]):
 
 def patterns(project: Project) -> dict[str, ParsedFile[Pattern]]:
     """Patterns by name, in order of their numbers. A project's pattern replaces a bundled one."""
-    definitions = {
-        read.value.name: read for read in _read_definitions(shipped("patterns"), project, Pattern)
-    }
+    definitions = _read_definitions(shipped("patterns"), project, Pattern)
     return dict(sorted(definitions.items(), key=lambda item: item[1].value.number))
 
 
 def plans(project: Project) -> dict[str, ParsedFile[Plan]]:
     """Plans by name. A project's plan replaces a bundled plan of the same name."""
-    return {
-        read.value.name: read
-        for read in _read_definitions(shipped("sessions/plans"), project, Plan)
-    }
+    return _read_definitions(shipped("sessions/plans"), project, Plan)
 
 
-def _read_definitions(bundled: Path, project: Project, model: type[T]) -> Iterator[ParsedFile[T]]:
-    """The bundled definitions of one kind, then the project's. DefinitionError for a name unlike its file's."""
+def _read_definitions(bundled: Path, project: Project, model: type[T]) -> dict[str, ParsedFile[T]]:
+    """The definitions of one kind by name. DefinitionError for a name unlike its file's."""
+    definitions = {}
     for folder in filter(None, [bundled, project.definitions_folder(bundled.name)]):
         for path in sorted(folder.glob("*.yaml")):
             definition = read_file(path, model)
             name = getattr(definition.value, "name", path.stem)
             if name != path.stem:
-                expected = f"{path.stem!r}, the file's name"
-                raise DefinitionError(
-                    [complain(definition.document, ("name",), expected, repr(name))]
-                )
-            yield definition
+                expected, document = f"{path.stem!r}, the file's name", definition.document
+                raise DefinitionError([complain(document, ("name",), expected, repr(name))])
+            definitions[path.stem] = definition
+    return definitions
 
 
 def read_file(path: Path, model: type[T]) -> ParsedFile[T]:
@@ -144,9 +133,8 @@ def check_expression(
         return
     for name in sorted(names):
         if name not in known_names and name.split(".")[0] not in known_names:
-            yield complain(
-                document, place, "a known name", repr(name), name_hint(name, sorted(known_names))
-            )
+            hint = name_hint(name, sorted(known_names))
+            yield complain(document, place, "a known name", repr(name), hint)
 
 
 def name_hint(name: str, known_names: Collection[str]) -> str | None:
@@ -157,7 +145,7 @@ def name_hint(name: str, known_names: Collection[str]) -> str | None:
 
 
 def choose(definitions: dict[str, ParsedFile[T]], name: str, kind: str) -> ParsedFile[T]:
-    """The definition with this name. Raises UsageError with the nearest names. `kind`: `pattern` or `plan`."""
+    """The `pattern` or `plan` (`kind`) with this name. Raises UsageError with the nearest names."""
     if name in definitions:
         return definitions[name]
     raise UsageError(f"no {kind} {name!r}", hint=name_hint(name, definitions))

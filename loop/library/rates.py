@@ -15,8 +15,8 @@ INHERITED_FIELDS = ("rates", "gpu")  # Required fields that a project's card may
 
 
 def rates(project: Project) -> RateCard:
-    """The rate card of a project: its own rates and machines, plus every shipped one that it does not set. Raises
-    DefinitionError for an invalid price, an unknown rate, and a rate of another resource than its field is for."""
+    """The rate card of a project: its own rates and machines, and each shipped one that it lacks.
+    Raises DefinitionError for an invalid price, an unknown rate, or one of another resource."""
     shipped_file = read_file(shipped("sessions/rates.yaml"), RateCard)
     file, card, path = shipped_file, shipped_file.value, project.target / "rates.yaml"
     if not project.bundled and path.is_file():
@@ -27,18 +27,14 @@ def rates(project: Project) -> RateCard:
         file = ParsedFile(parse(RateCard, document), document, path)
         own_card, shipped_card = file.value, shipped_file.value
         own_names = {rate.name for rate in own_card.all_rates}
-        all_rates = [
-            *own_card.rates,
-            *(rate for rate in shipped_card.rates if rate.name not in own_names),
-        ]
+        all_rates = [*own_card.rates]
+        all_rates += [rate for rate in shipped_card.rates if rate.name not in own_names]
         machines = [*own_card.machines]
         for machine in shipped_card.machines:
             if own_names.isdisjoint(rate.name for rate in machine.rates):
                 machines.append(machine)
         card = own_card.model_copy(update={"rates": tuple(all_rates), "machines": tuple(machines)})
-        has_own_rates = (
-            own_card.rates != shipped_card.rates
-        )  # A card without `rates` got the shipped ones.
+        has_own_rates = own_card.rates != shipped_card.rates  # Without, it got the shipped ones.
         has_engineer_rate = any(rate.resource == "engineer" for rate in own_card.rates)
         card = card.with_waiting_person(is_attended=has_own_rates and has_engineer_rate)
     for field, resources in RESOURCES_BY_FIELD.items():

@@ -1,9 +1,9 @@
-"""Trust: foreign definitions may run commands and code only after the user has seen and allowed them.
+"""Trust: foreign definitions may run commands and code only after the user has allowed them.
 
-`loop trust` shows one line per program, compiler with flags, Python function and template. The hash of
-these lines is stored. Edits of workloads, tolerances and kernel sources do not change it. Commands of a
-stored session need trust too, unless trusted definitions name them or this user began the session. A
-command that is sent to another machine carries what its sender says of price, target folder and trust.
+`loop trust` shows one line per program, compiler with flags, Python function and template. The hash
+of these lines is stored. Edits of workloads, tolerances and kernel sources do not change it.
+Commands of a stored session need trust too, unless trusted definitions name them or this user began
+it. A command sent to another machine carries what its sender says of price, folder and trust.
 """
 
 import datetime
@@ -27,8 +27,7 @@ from loop.model.record import SessionHead
 from loop.model.target import CAbiVariant, PythonVariant, Target
 
 ORIGIN_FILE = "made_of.json"
-MADE_MARK = "# Made by loop of"
-"""First words of a manifest that `loop` made of a task. The hash of the task's files follows."""
+MADE_MARK = "# Made by loop of"  # A manifest that `loop` made of a task begins so; a hash follows.
 
 
 class TaskOrigin(Model):
@@ -53,13 +52,13 @@ GRANTS_FILE = "trusted.json"
 
 
 def definition_hash(project: Project) -> str:
-    """Hash of the lines of `what_runs`: of all commands and code that the user is asked to allow."""
+    """Hash of the lines of `what_runs`: of all commands and code that the user has to allow."""
     return digest_of(what_runs(project))
 
 
 def is_trusted(project: Project) -> bool:
-    """Whether the user allowed exactly these definitions, here or on the machine that sent this command. The
-    bundled target and a job's copy of a target are always trusted. A worktree needs any allowed hash."""
+    """Whether the user allowed exactly these definitions, here or on the machine that sent this
+    command. The bundled target and a job's copy are always trusted. A worktree needs any grant."""
     # `loop` submits only allowed targets as jobs. The copy of such a target is in the job's folder:
     # JOB/src, and on a node of a Ray cluster ray-PID/JOB/src.
     jobs = state_folder() / places.JOBS
@@ -80,28 +79,23 @@ def is_trusted(project: Project) -> bool:
 
 
 def grant_session(folder: Path, head: SessionHead) -> None:
-    """Store that the user began or allowed a session, if it has commands of its own. Raises LoopError."""
+    """Store that the user began or allowed a session with commands of its own. Raises LoopError."""
     if lines := session_commands(head):
         grant(folder.resolve(), digest_of(lines))
 
 
-def untrusted_commands(
-    folder: Path, head: SessionHead, patterns: Iterable[Pattern]
-) -> tuple[str, ...]:
-    """Commands of a stored session that the project's patterns lack; empty if the user allowed the session."""
+def untrusted_commands(folder: Path, head: SessionHead, patterns: Iterable[Pattern]) -> list[str]:
+    """Commands of a stored session that are not in the project's patterns; none if allowed."""
     lines = session_commands(head)
     defined_lines = {*_command_lines(patterns)}
-    undefined_lines = tuple(line for line in lines if line not in defined_lines)
     sender = read_sender()  # The sending machine may have allowed it.
-    allowed_digests = (
-        Grants.read().get(str(folder.resolve())),
-        *(sender.trusted if sender else ()),
-    )
-    return () if digest_of(lines) in allowed_digests else undefined_lines
+    allowed = {Grants.read().get(str(folder.resolve())), *(sender.trusted if sender else ())}
+    is_allowed = digest_of(lines) in allowed
+    return [] if is_allowed else [line for line in lines if line not in defined_lines]
 
 
 def session_commands(head: SessionHead) -> tuple[str, ...]:
-    """One line per command that a session runs besides its target: those of steps, and the proposer."""
+    """One line per command that a session runs besides its target: of its steps, its proposer."""
     lines = tuple(_command_lines(planned.pattern for planned in head.plan.patterns))
     if not head.campaign.is_unattended:
         return lines
@@ -115,15 +109,13 @@ def digest_of(lines: Iterable[str]) -> str:
 
 
 def grant(folder: Path, digest: str) -> None:
-    """Store the hash of the lines that the user was shown and allowed, for the folder of a target or a session.
-    Raises LoopError if it cannot be written."""
+    """Store the hash of the lines that the user allowed, for a target's or a session's folder."""
     path = state_folder() / GRANTS_FILE
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise WorkFailed(
-            f"{path.parent}: cannot be made: {error.strerror}", hint="set LOOP_STATE"
-        ) from error
+        problem = f"{path.parent}: cannot be made: {error.strerror}"
+        raise WorkFailed(problem, hint="set LOOP_STATE") from error
     with locked(path.with_suffix(".lock"), 30.0):  # Another process may grant at the same time.
         sums.write_sealed(path, {**Grants.read(), str(folder): digest})
 
@@ -155,16 +147,10 @@ def untrusted_error(project: Project) -> LoopError:
     if str(project.target) in Grants.read():
         reason = "what they run has changed since it was allowed"
     name, words, origin = str(project.manifest), [str(project.target)], read_origin(project.target)
-    if (
-        origin is not None and origin.format is None
-    ):  # Else the task alone would not tell its format.
+    if origin and origin.format is None:  # Else the task alone would not tell its format.
         name, words = origin.task, [origin.task, *origin.answers.values()]
-    if any(word.startswith("-") for word in words):  # It would be read as an option.
-        words.insert(0, "--")
-    return Untrusted(
-        f"{name}: these definitions run commands and code, and {reason}",
-        hint=f"look at them, then `{shlex.join(['loop', 'trust', *words])}`",
-    )
+    hint = f"look at them, then `{shlex.join(['loop', 'trust', *words])}`"
+    return Untrusted(f"{name}: these definitions run commands and code, and {reason}", hint)
 
 
 def what_runs(project: Project) -> Iterator[str]:
@@ -197,18 +183,15 @@ def what_runs(project: Project) -> Iterator[str]:
     yield from (f"property: Python {name}" for name in target.properties)
     yield from (f"fault: Python {function.python}" for function in target.faults.values())
     for name, component in target.components.items():
-        called = filter(
-            None, (component.reference, component.plain, component.inputs, component.form)
-        )
-        python = ", ".join(function.python for function in called)
+        called = (component.reference, component.plain, component.inputs, component.form)
+        python = ", ".join(function.python for function in called if function)
         flags_text = f", built with {' '.join(component.flags)}" if component.flags else ""
         for compiled in component.variants:
             symbol = component.entry.replace("{of}", compiled)
             yield f"component {name}: calls {symbol} of {compiled}{flags_text}; Python {python}"
     if folder := project.definitions_folder("patterns"):
-        yield from _command_lines(
-            read_file(path, Pattern).value for path in sorted(folder.glob("*.yaml"))
-        )
+        paths = sorted(folder.glob("*.yaml"))
+        yield from _command_lines(read_file(path, Pattern).value for path in paths)
     if folder := project.definitions_folder("templates"):
         for path in sorted(path for path in folder.rglob("*") if path.is_file()):
             yield f"template {path.relative_to(folder)}: content {content_hash(path.read_bytes())}"
@@ -219,11 +202,9 @@ def _command_lines(patterns: Iterable[Pattern]) -> Iterator[str]:
     for pattern in patterns:
         for step in pattern.steps:
             if (command := step.arguments.get("run")) is not None:
-                settings = (
-                    f"{key}={value} "
-                    for key, value in step.arguments.get("environment", {}).items()
-                )
-                yield f"pattern {pattern.name}, step {step.id}: {''.join(settings)}{command}"
+                environment = step.arguments.get("environment", {})
+                settings = "".join(f"{key}={value} " for key, value in environment.items())
+                yield f"pattern {pattern.name}, step {step.id}: {settings}{command}"
 
 
 HOSTS_FILE = "hosts.yaml"
@@ -246,13 +227,12 @@ class Sender(Model):
 
 
 def read_sender() -> Sender | None:
-    """What the sender says; None for a command typed here. Raises UsageError if it is unreadable."""
+    """What the sender says; None for a command typed here. Raises UsageError if unreadable."""
     text = os.environ.get(SENDER_VARIABLE)
     if not text:
         return None
     try:
         return Sender.model_validate_json(text)
     except ValidationError as error:
-        raise UsageError(
-            f"{SENDER_VARIABLE} cannot be read", hint=f"unset {SENDER_VARIABLE}"
-        ) from error
+        hint = f"unset {SENDER_VARIABLE}"
+        raise UsageError(f"{SENDER_VARIABLE} cannot be read", hint) from error

@@ -1,4 +1,4 @@
-"""Drives a walk: writes each event to disk, shows it, checks the limits, then asks for the next one.
+"""Drives a walk: writes each event to disk, shows it, checks the limits, then asks for another.
 
 The limits end a session before its plan is done: minutes, dollars, and preemption of its machine.
 """
@@ -23,20 +23,11 @@ from loop.model.record import Finished, HostUse, Line, SessionHead, Started, Sta
 from loop.money.bill import SessionUse, make_bill
 from loop.report import format as say
 from loop.report.screen import Screen
-from loop.session.walk import (
-    PatternBegan,
-    PatternEnded,
-    StepBegan,
-    StepEnded,
-    Ticked,
-    Walk,
-    WalkEvent,
-)
+from loop.session.walk import PatternBegan, StepBegan, StepEnded, Ticked, Walk, WalkEvent
 from loop.store import journal, sessions
 from loop.store.journal import Journal
 
-REPORT_S, REPORT_SHARE = 2.0, 0.1
-"""Seconds of a budget that are kept back to write the report; at most this share of the budget."""
+REPORT_S, REPORT_SHARE = 2.0, 0.1  # Seconds kept back to write the report; at most this share.
 LONGEST_S = 1e7  # Seconds, about four months: a budget that lasts longer than that is no limit.
 
 
@@ -44,20 +35,16 @@ LONGEST_S = 1e7  # Seconds, about four months: a budget that lasts longer than t
 class Ending:
     """How a walk ended: status, reason and exit code."""
 
-    status: Status | None
-    """None when the walk reached its end: then the step records decide the status."""
+    status: Status | None  # None: the walk reached its end, and the step records decide.
     reason: str
     exit_code: int
-    why_not_reached: str = ""
-    """Why the walk ended before the other planned steps, for the report; empty: nothing but ^C ended it early."""
-    resume_phrase: str = ""
-    """The words before the resume command, such as `go on with`; empty: the walk reached its end."""
-    unwatched_sentences: tuple[str, ...] = ()
-    """Sentences for the report: why the machine was not watched for preemption."""
+    why_not_reached: str = ""  # Why it ended before other planned steps; empty: no cause but ^C.
+    resume_phrase: str = ""  # Words before the resume command; empty: the walk reached its end.
+    unwatched_sentences: tuple[str, ...] = ()  # Why the machine was not watched for preemption.
 
     @classmethod
     def interrupted_by(cls, stop: Stopped | MachineFailure) -> "Ending":
-        """The ending of a walk that preemption, the budget, a signal or a machine failure interrupted."""
+        """The ending of a walk that preemption, budget, a signal or a machine failure stopped."""
         reason, code, phrase = str(stop), stop.exit_code, "go on with"
         if isinstance(stop, MachineFailure):
             phrase = f"{stop.hint}; then go on with"
@@ -74,19 +61,17 @@ class Ending:
 class Bounds:
     """The limits of one walk: seconds (dollars are converted to seconds) and a preemption watch."""
 
-    limit_s: float = math.inf
-    """Seconds that all walks of a session (the first and each resume) may take together."""
+    limit_s: float = math.inf  # Seconds for all walks of a session, the first and each resume.
     limit_text: str = ""  # The limit in words, for messages: `5 min`, `$0.10, which lasts for 7 s`.
     earlier_walks_s: float = 0.0
     plan: ResolvedPlan | None = None
     preemption_watch: Watch | None = None
-    free_reserve: Callable[[], None] = lambda: None
-    """Deletes a file that only occupies disk space, so that the last records fit on a full disk."""
+    free_reserve: Callable[[], None] = lambda: None  # Deletes a spare file when the disk is full.
 
     def raise_if_over(self, event: WalkEvent, walked_s: float) -> None:
-        """Raise Stopped for a preemption notice, a limit that is reached, or a step that begins and is expected to
-        exceed it: by earlier sessions (`measured`), else by its share of its pattern's expected time (`prior`).
-        `walked_s`: seconds of this walk so far."""
+        """Raise Stopped for a preemption notice, a limit that is reached, or a step that begins and
+        should exceed it: by earlier sessions (`measured`), else by its share of its pattern's
+        expected time (`prior`). `walked_s`: seconds of this walk so far."""
         if self.preemption_watch is not None and self.preemption_watch.notice:
             raise Stopped(self.preemption_watch.notice, ExitCode.PAUSED)
         report_s = min(REPORT_S, REPORT_SHARE * self.limit_s)  # Kept back to write the report.
@@ -96,21 +81,18 @@ class Bounds:
             raise Stopped(f"stopped at {budget}", ExitCode.OVER_BUDGET)
         if isinstance(event, StepBegan) and self.plan is not None:
             step, planned = event.started, self.plan.find_pattern(event.started.pattern)
-            if remaining_s <= 0:
-                raise Stopped(f"{budget} is spent before {step.label}", ExitCode.OVER_BUDGET)
             budgets_s = sum(other.budget_s for other in planned.pattern.steps)
             expected_s, evidence = planned.seconds * step.budget_s / budgets_s, "prior"
             if step.step in planned.step_s:
                 expected_s, evidence = planned.step_s[step.step], "measured"
-            if expected_s > remaining_s:
+            if remaining_s <= 0 or expected_s > remaining_s:
                 needed_text = f"{step.label} takes about {expected_s:.1f} s ({evidence})"
-                remaining_text = f"{remaining_s:.1f} s are left of {budget}"
+                remaining_text = f"{max(0.0, remaining_s):.1f} s are left of {budget}"
                 raise Stopped(f"{needed_text}, and {remaining_text}", ExitCode.OVER_BUDGET)
 
 
 def affordable_seconds(usd: float, cost_usd: Callable[[float], float]) -> float:
-    """The most seconds (in steps of 1 ms, at most `LONGEST_S`) that cost at most `usd`; 0 if none do.
-    `cost_usd(seconds)` must not decrease."""
+    """The most seconds, in ms steps, that cost at most `usd`. `cost_usd` must not decrease."""
     milliseconds = range(int(LONGEST_S * 1000))
     return bisect_right(milliseconds, usd, key=lambda ms: cost_usd(ms / 1000)) / 1000
 
@@ -121,43 +103,32 @@ class SessionLimits:
 
     minutes: float | None = None
     usd: float | None = None
-    watched_cloud: str = field(
-        default_factory=lambda: os.environ.get("LOOP_WATCH_PREEMPTION") or "auto"
-    )
+    watched_cloud: str = field(default_factory=lambda: os.getenv("LOOP_WATCH_PREEMPTION") or "auto")
 
     def check(self, head: SessionHead, card: RateCard) -> None:
-        """Raise UsageError for a limit that is not above 0, an unknown cloud, an unknown price of the GPU, or
-        too few dollars to begin."""
+        """Raise UsageError for a limit that is too low, an unknown cloud or price of the GPU."""
         for option, limit in (("--budget-minutes", self.minutes), ("--max-usd", self.usd)):
             if limit is not None and not (math.isfinite(limit) and limit > 0):
-                raise UsageError(
-                    f"{option} {limit:g}: expected a number above 0", hint=f"{option} 10"
-                )
+                raise UsageError(f"{option} {limit:g}: expected a number above 0", f"{option} 10")
         if self.watched_cloud not in CHOICES:
             hint = f"LOOP_WATCH_PREEMPTION: one of {', '.join(CHOICES)}"
             raise UsageError(f"unknown cloud {self.watched_cloud!r} to watch", hint=hint)
         if self.usd is None:
             return
         first_bill = charges_so_far(0.0, card, head)  # A cloud can charge a minimum time at once.
-        unpriced = [
-            missing.reason for missing in first_bill.unmeasured if missing.resource == "gpu"
-        ]
-        if unpriced:
-            raise UsageError(
-                f"--max-usd {self.usd:g}: what the GPU costs is not known", hint=unpriced[0]
-            )
+        option = f"--max-usd {self.usd:g}"
+        for missing in first_bill.unmeasured:
+            if missing.resource == "gpu":
+                raise UsageError(f"{option}: what the GPU costs is not known", hint=missing.reason)
         if first_bill.usd >= self.usd:
-            charge = (
-                f"${first_bill.usd:.4f} is charged as soon as a GPU is held, for its first minute"
-            )
-            hint = "allow more; `loop cost rates` shows the prices"
-            raise UsageError(f"--max-usd {self.usd:g}: {charge}", hint=hint)
+            charge = f"${first_bill.usd:.4f} is charged for a GPU's first minute"
+            raise UsageError(f"{option}: {charge}", hint="allow more: loop cost rates")
 
     def make_bounds(
         self, head: SessionHead, card: RateCard, lines: Sequence[Line], ai: AiUse | None
     ) -> Bounds:
-        """The bounds of one walk by the stricter limit. Starts the preemption watch. `lines`: the journal so far,
-        whose time counts. `ai`: AI use so far; None: unknown."""
+        """The bounds of one walk by the stricter limit. Starts the preemption watch. `lines`: the
+        journal so far, whose time counts. `ai`: AI use so far; None: unknown."""
         hosts = hosts_of(journal.finished_steps(lines))
         limits = [(math.inf, "")]  # (seconds, the limit in words)
         if self.minutes is not None:
@@ -167,9 +138,8 @@ class SessionLimits:
                 self.usd, lambda s: charges_so_far(s, card, head, ai, hosts).usd
             )
             ai_text = f" beside ${ai.usd:.4f} of AI" if ai is not None and ai.usd else ""
-            limits.append(
-                (seconds, f"${self.usd:g}, which lasts for {say.seconds(seconds)}{ai_text}")
-            )
+            text = f"${self.usd:g}, which lasts for {say.seconds(seconds)}{ai_text}"
+            limits.append((seconds, text))
         limit_s, limit_text = min(limits)
         earlier_walks_s, watch = sessions.running_seconds(lines), Watch(self.watched_cloud).start()
         return Bounds(limit_s, limit_text, earlier_walks_s, head.plan, watch)
@@ -182,7 +152,7 @@ def charges_so_far(
     ai: AiUse | None = None,
     hosts: Sequence[HostUse] = (),
 ) -> Bill:
-    """The bill of the first `seconds` of a session. `ai`: its AI use. `hosts`: machines that ran its jobs."""
+    """The bill of a session's first `seconds`. `ai`: its AI use. `hosts`: machines of its jobs."""
     used = SessionUse(seconds=seconds, device=head.device, gpu=head.gpu, ai=ai, hosts=hosts)
     return make_bill(used, card.with_waiting_person(is_attended=head.attended))
 
@@ -195,14 +165,11 @@ class Show:
     as_events: bool = False
     recall_lines: Callable[[Finished], Sequence[str]] = lambda record: ()
     """Takes a failed step; returns lines about the same failure in earlier sessions."""
-    last_begun: Started | None = None
-    """The last step whose begin was printed when the output is no terminal."""
-    printed_skips: set[tuple[str, str]] = field(default_factory=set)
-    """(pattern, reason) of skipped steps already printed: a second step with that reason is not."""
+    last_begun: Started | None = None  # The last step whose begin was printed without a terminal.
+    printed_skips: set[tuple[str, str]] = field(default_factory=set)  # (pattern, reason) printed.
 
     def print_event(self, event: WalkEvent) -> None:
-        """Print one event. A step's progress is a terminal's status line; else only its begin and heartbeats are
-        printed."""
+        """Print an event; without a terminal, of progress only the begin and heartbeats."""
         if self.as_events:
             self._print_json(event)
         if isinstance(event, PatternBegan):
@@ -221,11 +188,11 @@ class Show:
                 self.screen.say(f"{position_text}: still at it, {event.note} ({time_text})")
         elif isinstance(event, StepEnded):
             self._print_step_end(event)
-        elif isinstance(event, PatternEnded) and event.answered_by:
+        elif not isinstance(event, StepBegan) and event.answered_by:  # A pattern has ended.
             self.screen.say(f"  {event.name} {event.status}: {event.answered_by} answers")
 
     def _print_step_end(self, event: StepEnded) -> None:
-        """Print how a step ended, and its hint; of a pattern's steps skipped for one reason, only the first."""
+        """Print how a step ended, and its hint; of steps skipped for one reason, only the first."""
         record = event.finished
         skip_key = (record.pattern, record.skipped_because)
         if skip_key in self.printed_skips:
@@ -234,10 +201,8 @@ class Show:
             self.printed_skips.add(skip_key)
         time_text = ""
         if record.status != "skipped":
-            replay_text = ", as before" if event.replayed else ""
-            time_text = (
-                f" ({say.seconds(record.seconds)} of {say.seconds(record.budget_s)}{replay_text})"
-            )
+            time_text = f" ({say.seconds(record.seconds)} of {say.seconds(record.budget_s)}"
+            time_text += ", as before)" if event.replayed else ")"
         text = f" {record.step}{time_text}: {record.message}"
         self.screen.outcome(record.status, text, prefix="  ", status_columns=8)
         if record.status in ("failed", "paused") and record.hint:
@@ -262,9 +227,9 @@ class Show:
 def drive(
     walk: Walk, show: Show, store: Callable[[WalkEvent], WalkEvent], bounds: Bounds | None = None
 ) -> Ending:
-    """Run a walk until it ends, or a limit, a signal or a machine failure stops it; a step that then runs gets a
-    record with the ending's status. Returns how the walk ended; other errors are raised. `store` writes an event
-    to disk and returns it as it is to be shown. `bounds`: None: no limits."""
+    """Run a walk until it ends, or a limit, a signal or a machine failure stops it; a step that
+    runs then gets a record with the ending's status. Returns how it ended; raises other errors.
+    `store` writes an event to disk and returns it to be shown. `bounds`: None: no limits."""
     begin, bounds = time.monotonic(), bounds or Bounds()
     last_event: WalkEvent | None = None
     with contextlib.closing(walk.events()) as events:
@@ -281,16 +246,12 @@ def drive(
                     raise_if_signalled()
         except (Stopped, LoopError, OSError, MemoryError) as error:
             events.close()
-            stop = (
-                error if isinstance(error, Stopped) else find_machine_failure(error, walk.folders)
-            )
-            if stop is None:
+            end = error if isinstance(error, Stopped) else find_machine_failure(error, walk.folders)
+            if end is None:
                 raise
-            ending = Ending.interrupted_by(stop)
+            ending = Ending.interrupted_by(end)
             bounds.free_reserve()  # On a full disk, this is room for the interrupted step's record.
-            if isinstance(
-                last_event, StepBegan | Ticked
-            ):  # A step was running: it ends like the walk.
+            if isinstance(last_event, StepBegan | Ticked):  # The running step ends so, too.
                 started, workshop = last_event.started, walk.context.task.workshop
                 steps = walk.resolved.find_pattern(started.pattern).pattern.steps
                 (action,) = [step.action for step in steps if step.id == started.step]
@@ -298,9 +259,8 @@ def drive(
                 if workshop and status == "paused":
                     hint = f"{ending.resume_phrase}: {workshop.resume_command}"
                 seconds = last_event.seconds if isinstance(last_event, Ticked) else 0.0
-                record = Finished.of(
-                    started, action, status, ending.reason, hint=hint or None, seconds=seconds
-                )
+                fields = {"hint": hint or None, "seconds": seconds}
+                record = Finished.of(started, action, status, ending.reason, **fields)
                 show.print_event(store(StepEnded(record)))
             return ending
     if walk.failure is not None:  # A failure of the machine paused the last step.
@@ -316,14 +276,13 @@ def drive(
 
 
 def store_event(folder: sessions.SessionFolder, journal: Journal, event: WalkEvent) -> WalkEvent:
-    """Append an event's record to the journal, and write its samples to files. Returns the event; an ended step
-    with the names of these files."""
+    """Append an event's record to the journal, with the files of its samples. Returns the event."""
     if isinstance(event, StepBegan):
         journal.append(event.started)
     elif isinstance(event, StepEnded) and not event.replayed:
         record, files = event.finished, list[str]()
         prefix = f"{record.run}-{record.step}-{record.attempt}"
-        for name, segments in event.samples.items():  # First, because the record names their files.
+        for name, segments in event.samples.items():  # First: the record names their files.
             files.append(folder.write_samples(f"{prefix}-{name}", segments))
         event = StepEnded(record.model_copy(update={"artifacts": tuple(files)}), event.samples)
         journal.append(event.finished)

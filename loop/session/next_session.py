@@ -1,4 +1,4 @@
-"""Proposes the next session: the most urgent idea that can run here, with its price and its command."""
+"""Proposes the next session: the most urgent idea that can run here, with its price and command."""
 
 import functools
 import shlex
@@ -31,11 +31,9 @@ from loop.session.opening import SessionRequest, make_head, resolve_request
 from loop.starting.source import sources_to_edit
 from loop.steps.setting import Setting, choose_device, choose_emulated, choose_threads
 from loop.store import journal, sessions
+from loop.store.sessions import RECENT_SESSIONS
 
-TIMING_PLANS = (
-    "optimize",
-    "tune",
-)  # Plans that time a variant: they cannot use one that is only emulated here.
+TIMING_PLANS = ("optimize", "tune")  # They cannot use a variant that is only emulated here.
 MOST_IDEAS = 3  # Most further ideas that are printed.
 
 
@@ -70,13 +68,13 @@ class NextSession(Printed):
     wrong: tuple[str, ...]
     """A sentence for each wrong variant."""
     unjudged: str
-    """Variants and workload sets that no session judged with the present files; empty if all were."""
+    """Variants and workload sets that no session judged with the present files; empty: none."""
     others: tuple[OtherIdea, ...]
     """Other proposals, the most urgent first."""
 
     @property
     def sections(self) -> tuple[Section, Section]:
-        """Wrong variants and those that no session judged; then the proposed next session, and further ideas."""
+        """Variants that are wrong or not judged; then the proposed next session, further ideas."""
         problems = [*self.wrong, *([self.unjudged] if self.unjudged else [])]
         title = "Wrong" if self.wrong else "Not judged" if problems else "Outputs"
         correctness = Section(title, tuple(problems) or (next_plan.ALL_RIGHT,))
@@ -99,13 +97,11 @@ def propose_next(
     device: str = "auto",
     host_options: Sequence[str] = (),
 ) -> NextSession:
-    """The most urgent idea that can run here, and others. Raises UsageError if none can. `ended_rows`: sessions
-    that the index does not have yet. `target_options`, `host_options`: words for the proposed command, such as
-    `--target FOLDER`."""
+    """The most urgent idea that can run here, and others. UsageError if none can. `ended_rows`:
+    those not in the index yet. `target_options`, `host_options`: words for the proposed command."""
     ended_ids = {row.id for row in ended_rows}
-    indexed_rows = sessions.rows(
-        setting.project.sessions, last=sessions.RECENT_SESSIONS, target=setting.target.name
-    )
+    root = setting.project.sessions
+    indexed_rows = sessions.rows(root, last=RECENT_SESSIONS, target=setting.target.name)
     rows = [*(row for row in indexed_rows if row.id not in ended_ids), *ended_rows]
     state = read_target_state(setting, device)
     all_ideas = []
@@ -123,9 +119,7 @@ def propose_next(
         try:
             head = make_head(request, setting, resolve_request(request, setting))
             head = with_prediction(head, setting)
-        except (
-            LoopError
-        ):  # Its plan or its variant was removed, or the variant runs on another device.
+        except LoopError:  # Its plan or variant was removed, or needs another device.
             continue
         if idea.plan not in TIMING_PLANS or idea.variant not in head.emulated:
             break
@@ -133,35 +127,30 @@ def propose_next(
         raise UsageError("no plan of this target can be run here", hint="loop plan list")
     cost = predicted_cost_text(rates(setting.project), head)
     unjudged = state.find_unjudged(rows)
-    others = [other for other in all_ideas if other not in (idea, all_ideas[-1])]
+    others = []
+    for other in all_ideas[:-1]:
+        if other != idea:
+            others.append(OtherIdea(objective=other.objective, plan=other.plan, why=other.why))
+    fields = {name: value for name, value in vars(idea).items() if name in NextSession.model_fields}
     return NextSession(
-        objective=idea.objective,
-        plan=idea.plan,
-        variant=idea.variant,
-        resume=idea.resume,
+        **fields,
         chain=head.plan.plan.patterns,
         expected=", ".join(filter(None, (predicted_time_text(head), cost))),
         predicted=head.predicted,
-        why=idea.why,
         command=_shell_command(idea, setting, target_options, host_options),
         wrong=tuple(map(next_plan.wrong_sentence, state.failures_by_variant(rows).values())),
         unjudged=next_plan.unjudged_sentence(unjudged) if unjudged else "",
-        others=tuple(
-            OtherIdea(objective=other.objective, plan=other.plan, why=other.why) for other in others
-        ),
+        others=tuple(others),
     )
 
 
 def with_failing_seed(setting: Setting, head: SessionHead) -> tuple[SessionHead, str]:
-    """The head with the seed at which one of its variants was last wrong on this device, if that is still open,
-    and a sentence that says so; else the head unchanged, and an empty sentence."""
-    rows = sessions.rows(
-        setting.project.sessions, last=sessions.RECENT_SESSIONS, target=head.target
-    )
+    """The head with the seed at which one of its variants was last wrong on this device, if that is
+    still open, and a sentence that says so; else the head unchanged, and an empty sentence."""
+    rows = sessions.rows(setting.project.sessions, last=RECENT_SESSIONS, target=head.target)
     by_variant = read_target_state(setting, head.device).failures_by_variant(rows)
-    failures = [
-        failure for name in (*head.variants, *head.emulated) for failure in by_variant.get(name, ())
-    ]
+    names = (*head.variants, *head.emulated)
+    failures = [failure for name in names for failure in by_variant.get(name, ())]
     here = [failure for failure in failures if failure.row.device == head.device]
     if not here:
         return head, ""
@@ -172,49 +161,41 @@ def with_failing_seed(setting: Setting, head: SessionHead) -> tuple[SessionHead,
 
 
 def read_target_state(setting: Setting, device: str = "auto") -> TargetState:
-    """The target's present state: its variants, and the workloads that this machine can judge by `device` (`auto`:
-    chosen as for a session). Those too large for the emulator are left out."""
+    """The target's present state: its variants, and the workloads that this machine can judge by
+    `device` (`auto`: chosen as for a session), without those too large for the emulator."""
     target = setting.target
     chosen_device = choose_device(device, target, ())
-    main_names = [name for name, variant in target.variants.items() if variant.role == "main"]
+    mains = [name for name, variant in target.variants.items() if variant.role == "main"]
     emulated = choose_emulated((), target, chosen_device)
     declared: dict[str, dict[str, frozenset[str]]] = {}
-    expand = functools.cache(
-        lambda set_name, dtype: expand_sets(target, [set_name], dtype)
-    )  # For all variants.
+    expand = functools.cache(lambda set_name, dtype: expand_sets(target, [set_name], dtype))
     for name in (*target.variants_on(chosen_device), *emulated):
         dtype, declared[name] = target.dtypes["cuda" if name in emulated else chosen_device], {}
+        variant = target.variants[name]
         for set_name in target.workloads:
-            workloads = [
-                w for w in expand(set_name, dtype) if is_supported(target.variants[name], w)
-            ]
+            workloads = [w for w in expand(set_name, dtype) if is_supported(variant, w)]
             if name in emulated:
                 workloads = [w for w in workloads if not is_too_large_to_emulate(target, w)]
             if workloads:
                 declared[name][set_name] = frozenset(workload.name for workload in workloads)
+    folder = setting.project.target
     return TargetState(
         files_hash=targets.sources_hash(setting.project),
-        compiled=[
-            name for name in main_names if may_edit_variant(target, setting.project.target, name)
-        ],
-        tunable=[
-            tuning.variant for tuning in target.tuning.values() if tuning.variant in main_names
-        ],
+        compiled=[name for name in mains if may_edit_variant(target, folder, name)],
+        tunable=[tuning.variant for tuning in target.tuning.values() if tuning.variant in mains],
         declared_workloads=declared,
-        workload_count=len(
-            expand_sets(target, list(target.workloads), target.dtypes[chosen_device])
-        ),
-        only_emulated=bool(emulated) and not {*main_names} & {*target.variants_on(chosen_device)},
+        workload_count=len(expand_sets(target, target.workloads, target.dtypes[chosen_device])),
+        only_emulated=bool(emulated) and not {*mains} & {*target.variants_on(chosen_device)},
         for_gpu=any(variant.device == "cuda" for variant in target.variants.values()),
-        minor_variants=[name for name in target.variants if name not in main_names],
+        minor_variants=[name for name in target.variants if name not in mains],
     )
 
 
 def _shell_command(
     idea: Idea, setting: Setting, target_options: Sequence[str], host_options: Sequence[str]
 ) -> str:
-    """The shell command that runs an idea. It first takes over a kept change, or reverts the blamed commit, if the
-    idea has one. If several commits are blamed, the command only shows them."""
+    """The shell command that runs an idea. It first takes over a kept change, or reverts the blamed
+    commit, if the idea has one. If several commits are blamed, the command only shows them."""
     folder = setting.project.target
     if idea.resume:
         words = ["loop", "run", "session", "--resume", idea.resume]
@@ -222,38 +203,28 @@ def _shell_command(
     if len(idea.blamed_commits) > 1:
         return show_command(idea.blamed_commits, "-C", str(folder))
     options = ["--variant", idea.variant] if idea.variant else []
-    if (
-        idea.failed_check is not None
-    ):  # Repeat its checks; leave out options that are the default here.
+    if idea.failed_check is not None:  # Repeat its checks.
         row = idea.failed_check.row
         options += ["--seed", str(idea.failed_check.judgement.seed)]
         if row.threads != choose_threads(None) and row.device == "cpu":
             options += ["--threads", str(row.threads)]
-        default_device = choose_device(
-            "auto", setting.target, (idea.variant,) if idea.variant else ()
-        )
-        if row.device != default_device and "--device" not in target_options:
-            options += ["--device", row.device]
+        options += [] if "--device" in target_options else ["--device", row.device]
     words = ["loop", "run", "pattern", idea.plan, *options, *target_options]
     if idea.plan in setting.plans:
         words = ["loop", "run", "session", idea.plan, *options, *target_options, *host_options]
     run_command = shlex.join(words)
-    if idea.kept_change:
-        patch = Path(idea.kept_change.patch).parent / candidate.KEPT_PATCH
-        words = candidate.find_takeover_command(
-            folder, idea.kept_change.branch, patch, idea.kept_change.variant
-        )
+    if change := idea.kept_change:
+        patch = Path(change.patch).parent / candidate.KEPT_PATCH
+        words = candidate.find_takeover_command(folder, change.branch, patch, change.variant)
         return f"{shlex.join(words)} && {run_command}"
-    if idea.blamed_commits and is_revertible(
-        folder, *idea.blamed_commits
-    ):  # Else reverting would conflict.
+    if idea.blamed_commits and is_revertible(folder, *idea.blamed_commits):  # Without conflicts.
         words = ["git", "-C", str(folder), "revert", "--no-edit", *idea.blamed_commits]
         return f"{shlex.join(words)} && {run_command}"
     return run_command
 
 
 def proposal_text(setting: Setting, record: SessionRecord, lines: Sequence[Line]) -> str:
-    """The proposal of a session that ends: a sentence, then a line with a command. `lines`: its journal."""
+    """The proposal of a session that ends: a sentence, then a line with a command."""
     head, finished = record.head, journal.finished_steps(lines)
     options, device = list(head.target_options), "auto"
     try:
@@ -268,11 +239,8 @@ def proposal_text(setting: Setting, record: SessionRecord, lines: Sequence[Line]
     files = sources_to_edit(sources, setting.project.target)
     location = explain_location(finished, proposed.variant, files)
     # The report already shows this session's findings. Name the first of the other reasons.
-    reasons = [
-        one_line(text).partition("; ")[0].rstrip(".")
-        for text in proposed.why
-        if head.id not in text
-    ]
-    objective = ": ".join([proposed.objective, *reasons[:1]])
+    objective = proposed.objective
+    for reason in [text for text in proposed.why if head.id not in text][:1]:
+        objective += f": {one_line(reason).partition('; ')[0].rstrip('.')}"
     sentence = ". ".join(filter(None, [objective, location]))
     return f"{sentence}.\n{proposed.command}"

@@ -28,17 +28,15 @@ MOST_LISTED = 4  # A message shows at most this many items of a list.
 def compute_session_values(
     card: RateCard, head: SessionHead, finished: Sequence[Finished]
 ) -> Mapping[str, object]:
-    """The values of `session.*` in expressions. `overrun`: minutes / planned minutes; 0 for a campaign. `speedup`:
-    geometric mean of all ratios against the baseline; None without one. `unverified`: no variant was checked."""
+    """The values of `session.*` in expressions. `overrun`: minutes / planned minutes; 0 for a
+    campaign. `speedup`: geometric mean of all ratios against the baseline, or None."""
     minutes = sum(record.seconds for record in finished) / 60
     outputs = [output for record in finished if (output := read_output(record, Output))]
     verdicts = [verdict for output in outputs for verdict in output.verdicts]
     ratios = [v.ratio for v in verdicts if v.against == "baseline" and v.ratio is not None]
     against_known_good = {v.verdict for v in verdicts if v.against == "known_good"}
-    last_was_wrong, checked_actions = (
-        dict[str, bool](),
-        set[str](),
-    )  # By `kernel.verify` and `kernel.emulate`.
+    last_was_wrong = dict[str, bool]()  # By `kernel.verify` and `kernel.emulate`.
+    checked_actions = set[str]()
     for record in finished:
         if checks := read_output(record, VerifyOutput):
             last_was_wrong[record.action] = bool(checks.wrong)
@@ -55,21 +53,19 @@ def compute_session_values(
     }
 
 
-FINDING_NAMES = frozenset(
-    ("right", "wrong", "slower", "undecided", "unexplained", "gain", "best.ratio")
-)
-"""Names of findings that `success` and `stop_if` may read, next to `<variant>.ratio` and `session.*`."""
+FINDING_NAMES = {"right", "wrong", "slower", "undecided", "unexplained", "gain", "best.ratio"}
+"""Findings that `success` and `stop_if` may read, next to `<variant>.ratio` and `session.*`."""
 
 
 def findings_of(finished: Sequence[Finished], variants: Sequence[str]) -> dict[str, object]:
-    """Findings by name, as expressions read them. `ratio`: geometric mean of baseline time / variant time; None:
-    unknown, noise, or the variant is wrong. `gain`: product of kept ratios. `slower`: than the known good.
-    `unexplained`: wrong or slower variants for which no search blames exactly one commit."""
+    """Findings by name, as expressions read them. `ratio`: geometric mean of baseline time /
+    variant time; None: unknown, noise, or wrong. `gain`: product of kept ratios. `slower`: than the
+    known good. `unexplained`: wrong or slower, and no search blames one commit."""
     verdicts = learnings.session_verdicts(finished)
-    right_by_variant: dict[str, bool] = {}
+    right: dict[str, bool] = {}  # Variant to whether it is.
     for output in outputs_of(finished, VerifyOutput):
-        right_by_variant |= dict.fromkeys(output.right, True) | dict.fromkeys(output.wrong, False)
-    wrong = [name for name, is_right in right_by_variant.items() if not is_right]
+        right |= dict.fromkeys(output.right, True) | dict.fromkeys(output.wrong, False)
+    wrong = [name for name, is_right in right.items() if not is_right]
     slower = list(variants_with("slower", [v for v in verdicts if v.against == "known_good"]))
     ratios: dict[str, float] = {}
     for name in variants:
@@ -79,11 +75,8 @@ def findings_of(finished: Sequence[Finished], variants: Sequence[str]) -> dict[s
     searches = find_blamed_commits(latest_attempts(finished))
     explained = [variant for variant, commits in searches if len(commits) == 1]
     return {
-        **{
-            name: {"ratio": ratios.get(name), "right": right_by_variant.get(name)}
-            for name in variants
-        },
-        "right": [name for name, is_right in right_by_variant.items() if is_right],
+        **{name: {"ratio": ratios.get(name), "right": right.get(name)} for name in variants},
+        "right": [name for name, is_right in right.items() if is_right],
         "wrong": wrong,
         "slower": slower,
         "undecided": list(variants_with("inconclusive", verdicts)),
@@ -96,9 +89,7 @@ def findings_of(finished: Sequence[Finished], variants: Sequence[str]) -> dict[s
 def is_anything_judged(finished: Sequence[Finished]) -> bool:
     """Whether any variant or change has a verdict: right, wrong, a speed, kept or reverted."""
     checks = outputs_of(finished, VerifyOutput)
-    has_check = any(
-        output.right or (output.wrong and not output.is_control_wrong) for output in checks
-    )
+    has_check = any(each.right or (each.wrong and not each.is_control_wrong) for each in checks)
     has_decision = any(output.tried for output in outputs_of(finished, DecisionOutput))
     return has_check or has_decision or bool(learnings.session_verdicts(finished))
 
@@ -106,7 +97,7 @@ def is_anything_judged(finished: Sequence[Finished]) -> bool:
 def skipped_if_nothing_judged(
     head: SessionHead, finished: Sequence[Finished], status: Status, reason: str
 ) -> tuple[Status, str]:
-    """Status and reason. `passed` becomes `skipped` if nothing was judged, though a verdict was asked for."""
+    """Status and reason. `passed` becomes `skipped` if no verdict was made, though asked for."""
     if status == "passed" and asks_for_verdict(head) and not is_anything_judged(finished):
         return "skipped", f"no variant was judged, though {reason}"
     return status, reason
@@ -114,33 +105,26 @@ def skipped_if_nothing_judged(
 
 def asks_for_verdict(head: SessionHead) -> bool:
     """Whether the plan checks variants, or its `success` reads what is known of them."""
-    steps = [
-        step for planned in head.plan.patterns if planned.planned for step in planned.pattern.steps
-    ]
+    patterns = [planned.pattern for planned in head.plan.patterns if planned.planned]
+    steps = [step for pattern in patterns for step in pattern.steps]
     return any(step.action in CHECK_ACTIONS for step in steps) or needs_judged_variant(head)
 
 
 def judge_objective(
     head: SessionHead, finished: Sequence[Finished], session_values: Mapping[str, object]
 ) -> Reached | None:
-    """Which parts of the plan's `success` are not true now; None without one. `session_values`: `session.*`.
-    `uncompared`: if it asks for `slower`, the variants without a clear comparison with their known good."""
+    """Which parts of the plan's `success` are false now; None without one. `session_values`:
+    `session.*`. `uncompared`: if it reads `slower`, variants without a clear comparison."""
     success = head.plan.plan.success
     if success is None:
         return None
-    missed = failing_parts(
-        Expression.parse(success), readable_values(head, finished, session_values)
-    )
+    values = readable_values(head, finished, session_values)
+    missed = failing_parts(Expression.parse(success), values)
     is_judged = is_anything_judged(finished) or not needs_judged_variant(head)
-    clear = [
-        verdict
-        for verdict in learnings.session_verdicts(finished)
-        if verdict.verdict != "inconclusive"
-    ]
-    compared = {verdict.variant for verdict in clear if verdict.against == "known_good"}
-    compared = compared.union(
-        head.roles, *(output.unchanged for output in outputs_of(finished, CompareOutput))
-    )
+    verdicts = [v for v in learnings.session_verdicts(finished) if v.against == "known_good"]
+    compared = {*head.roles, *(v.variant for v in verdicts if v.verdict != "inconclusive")}
+    for output in outputs_of(finished, CompareOutput):
+        compared.update(output.unchanged)
     names = (*head.variants, *head.emulated) if "slower" in success else ()
     uncompared = tuple(name for name in names if name not in compared)
     return Reached(success=success, missed=missed, judged=is_judged, uncompared=uncompared)
@@ -157,16 +141,13 @@ def readable_values(
     head: SessionHead, finished: Sequence[Finished], session_values: Mapping[str, object]
 ) -> dict[str, object]:
     """All values that `success` and `stop_if` may read."""
+    findings = findings_of(finished, (*head.variants, *head.emulated))
     facts = {"device": head.device, "target": head.target, "plan": head.plan.plan.parameters}
-    return {
-        **findings_of(finished, (*head.variants, *head.emulated)),
-        **facts,
-        "session": session_values,
-    }
+    return {**findings, **facts, "session": session_values}
 
 
 def refuse_unmet_requirement(head: SessionHead) -> None:
-    """Raise UsageError that names the parts of the plan's `requires` which are false; without one, do nothing."""
+    """Raise UsageError that names the false parts of the plan's `requires`, if it has any."""
     plan = head.plan.plan
     if plan.requires is None:
         return
@@ -174,14 +155,12 @@ def refuse_unmet_requirement(head: SessionHead) -> None:
     values = {**vars(head), **variants, "plan": plan.parameters}
     if false_parts := failing_parts(Expression.parse(plan.requires), values):
         reasons = "; ".join(part.words for part in false_parts)
-        raise UsageError(
-            f"plan {plan.name} requires what is not so: {reasons}", hint="loop plan list"
-        )
+        raise UsageError(f"plan {plan.name} requires what is not so: {reasons}", "loop plan list")
 
 
 def objective_text(record: SessionRecord, finished: Sequence[Finished]) -> str:
-    """`5 % faster than at the start, nothing wrong: reached (1.07x)` with the gain or the best ratio, or `missed`
-    with the false parts, or `not judged` with the reason; empty without an objective."""
+    """`5 % faster than at the start, nothing wrong: reached (1.07x)` with gain or best ratio, or
+    `missed` with the false parts, or `not judged` with the reason; empty without an objective."""
     objective = record.objective
     if objective is None:
         return ""
@@ -195,15 +174,14 @@ def objective_text(record: SessionRecord, finished: Sequence[Finished]) -> str:
     findings: Mapping[str, Any] = findings_of(finished, record.head.variants)
     ratio = findings["best"]["ratio"] if "ratio" in objective.success else None
     ratio = findings["gain"] if "gain" in objective.success else ratio
-    outcome = f"{goal}: reached" + (
-        f" ({say.speedup_text(ratio)})" if isinstance(ratio, float) else ""
-    )
+    speed = f" ({say.speedup_text(ratio)})" if isinstance(ratio, float) else ""
+    outcome = f"{goal}: reached{speed}"
     names = ", ".join(objective.uncompared)
     return outcome + (f", but not clearly compared with a known good: {names}" if names else "")
 
 
 def failing_parts(condition: Expression, values: Mapping[str, object]) -> tuple[Miss, ...]:
-    """Those parts of a condition, joined by `and`, that are false or have no value. Empty: it is true."""
+    """Those parts of a condition, joined by `and`, that are false or have no value."""
     misses = []
     for part in condition.parts:
         actual_values = "; ".join(_describe_value(name, values) for name in sorted(part.names))
@@ -247,7 +225,7 @@ GOAL_PHRASES = {
 
 
 def goal_text(success: str) -> str:
-    """An objective in words: `cpu.ratio >= 1.5 and wrong == []` becomes `cpu at 1.5x ..., nothing wrong`."""
+    """`cpu.ratio >= 1.5 and wrong == []` in words: `cpu at 1.5x ..., nothing wrong`."""
     texts = []
     for part in Expression.parse(success).parts:
         code = ast.unparse(part.tree)
@@ -268,8 +246,7 @@ def grade_session(
     objective: Reached | None,
     seconds: float,
 ) -> tuple[str, str]:
-    """The grade by the rule that a report states, and its reason. `reason`: that of the status. `seconds`: the
-    session's duration."""
+    """The grade by the rule that a report states, and its reason. `seconds`: of the session."""
     steps = [record for record in latest_attempts(finished) if record.status != "skipped"]
     if status == "paused":
         return "-", f"paused: {reason}"
@@ -284,10 +261,8 @@ def grade_session(
     planned_s = 60 * head.plan.plan.budget.minutes
     if seconds > planned_s:
         flaws.append(f"the session took {say.seconds(seconds)} of {say.seconds(planned_s)}")
-    late_steps = [step for step in steps if step.is_over_budget]
-    if texts := [
-        f"{step.label} ({step.seconds:.1f} of {step.budget_s:g} s)" for step in late_steps
-    ]:
+    late = [step for step in steps if step.is_over_budget]
+    if texts := [f"{step.label} ({step.seconds:.1f} of {step.budget_s:g} s)" for step in late]:
         flaws.append(f"over budget: {', '.join(texts)}")
     if flaws:
         return "C" if missed_parts else "B", "Every gate passed, but " + "; ".join(flaws)

@@ -2,7 +2,7 @@
 
 import datetime
 import random
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
@@ -31,27 +31,11 @@ from loop.report.screen import Screen
 from loop.repository.worktree import read_revision
 from loop.session.drive import SessionLimits
 from loop.session.objective import FINDING_NAMES, goal_text
-from loop.steps.setting import (
-    Setting,
-    choose_device,
-    choose_emulated,
-    choose_threads,
-    choose_variants,
-)
+from loop.steps import setting as choosing
+from loop.steps.setting import Setting
 
-SESSION_NAMES = {
-    f"session.{name}"
-    for name in (
-        "minutes",
-        "usd",
-        "overrun",
-        "speedup",
-        "wrong",
-        "regressed",
-        "unverified",
-        "unemulated",
-    )
-}
+SESSION_VALUES = "minutes usd overrun speedup wrong regressed unverified unemulated"
+SESSION_NAMES = {f"session.{name}" for name in SESSION_VALUES.split()}
 ALWAYS_READABLE = {"failed", "passed", "target", "device"}
 RESERVED_IDS = ALWAYS_READABLE | {"session", "plan"} | RESERVED_WORDS
 """A step must not have one of these ids, because expressions already use these names."""
@@ -63,14 +47,12 @@ def resolve_plan(
     plans: Collection[str] = (),
     variants: Collection[str] = (),
 ) -> ResolvedPlan:
-    """The plan with every pattern that it can reach: by its list, its `otherwise` and their `next`. `plans`,
-    `variants`: names that it may use. Raises DefinitionError with all mistakes of plan and patterns."""
+    """The plan with every pattern that it can reach: by its list, its `otherwise` and their `next`.
+    `plans`, `variants`: names that it may use. Raises DefinitionError with all mistakes."""
     complaints = check_plan(plan, patterns, plans, variants)
     names = (*plan.value.patterns, plan.value.otherwise or "")
     reachable_names = list(dict.fromkeys(name for name in names if name in patterns))
-    for (
-        name
-    ) in reachable_names:  # The list grows in the loop: patterns that `next` names are appended.
+    for name in reachable_names:  # Patterns that `next` names are appended in the loop.
         for rule in patterns[name].value.next:
             if rule.pattern in patterns and rule.pattern not in reachable_names:
                 reachable_names.append(rule.pattern)
@@ -86,34 +68,22 @@ def resolve_plan(
 
 
 def check_plan(
-    definition: ParsedFile[Plan],
-    patterns: Mapping[str, object],
-    plans: Collection[str],
-    variants: Collection[str],
+    file: ParsedFile[Plan], patterns: Collection[str], plans: Iterable[str], variants: Iterable[str]
 ) -> list[Complaint]:
-    """Mistakes of a plan that the types of its fields cannot detect: unknown names of patterns, plans, values."""
-    plan, document = definition.value, definition.document
+    """Mistakes of a plan that its fields' types do not tell: unknown patterns, plans and values."""
+    plan, document = file.value, file.document
     complaints = []
-    for index, listed_name in enumerate(plan.patterns):
-        if listed_name not in patterns:
-            place, hint = ("patterns", index), name_hint(listed_name, patterns)
-            complaints.append(
-                complain(document, place, "the name of a pattern", repr(listed_name), hint)
-            )
+    for index, name in enumerate(plan.patterns):
+        if name not in patterns:
+            place, hint = ("patterns", index), name_hint(name, patterns)
+            complaints += [complain(document, place, "a pattern's name", repr(name), hint)]
     readable_always = {"target", "device", *(f"plan.{name}" for name in plan.parameters)}
     # A variant that is named like another value has no findings of its own.
-    other_names = {
-        "session",
-        "plan",
-        "target",
-        "device",
-        *(name.partition(".")[0] for name in FINDING_NAMES),
-    }
-    variant_names = set(variants) - other_names
-    variant_findings = {
-        f"{name}.{finding}" for name in variant_names for finding in ("ratio", "right")
-    }
-    readable_after_steps = {*readable_always, *SESSION_NAMES, *FINDING_NAMES, *variant_findings}
+    other_names = {"session", "plan", "target", "device"}
+    other_names |= {name.partition(".")[0] for name in FINDING_NAMES}
+    readable_after_steps = {*readable_always, *SESSION_NAMES, *FINDING_NAMES}
+    for name in set(variants) - other_names:
+        readable_after_steps |= {f"{name}.ratio", f"{name}.right"}
     # Before the first step:
     machine_names = [f"machine.{name}" for name in Machine.model_fields]
     revision_names = [f"revision.{name}" for name in Revision.model_fields]
@@ -124,31 +94,27 @@ def check_plan(
         ("requires", plan.requires, readable_before),
     ):
         complaints += check_expression(document, (key,), text, readable) if text is not None else []
-    name, other_names = plan.otherwise, {*patterns, *plans} - {plan.name, *plan.patterns}
-    if name and name not in other_names:
-        expected, hint = "the name of another pattern or plan", name_hint(name, other_names)
-        complaints.append(complain(document, ("otherwise",), expected, repr(name), hint))
+    fallback, other_names = plan.otherwise, {*patterns, *plans} - {plan.name, *plan.patterns}
+    if fallback and fallback not in other_names:
+        expected, hint = "the name of another pattern or plan", name_hint(fallback, other_names)
+        complaints.append(complain(document, ("otherwise",), expected, repr(fallback), hint))
     return complaints
 
 
 def check_pattern(
-    definition: ParsedFile[Pattern],
-    patterns: Mapping[str, ParsedFile[Pattern]],
-    parameters: Mapping[str, object],
+    file: ParsedFile[Pattern], patterns: Collection[str], parameters: Iterable[str]
 ) -> list[Complaint]:
-    """Mistakes of a pattern that the types of its fields cannot detect. `parameters`: those of the plan."""
+    """Mistakes of a pattern that its fields' types do not tell. `parameters`: those of the plan."""
     readable = ALWAYS_READABLE | SESSION_NAMES | {f"plan.{name}" for name in parameters}
-    document, complaints, ids = definition.document, list[Complaint](), set[str]()
-    for index, step in enumerate(definition.value.steps):
+    document, complaints, ids = file.document, list[Complaint](), set[str]()
+    for index, step in enumerate(file.value.steps):
         place, action = ("steps", index), ACTIONS.get(step.action)
         if step.id in ids | RESERVED_IDS:
             complaints.append(complain(document, (*place, "id"), "an id of its own", repr(step.id)))
         ids.add(step.id)
         if action is None:
-            hint, expected = name_hint(step.action, ACTIONS), "the name of an action"
-            complaints.append(
-                complain(document, (*place, "action"), expected, repr(step.action), hint)
-            )
+            path, hint = (*place, "action"), name_hint(step.action, ACTIONS)
+            complaints += [complain(document, path, "an action's name", repr(step.action), hint)]
         else:
             try:
                 parse(action.arguments, document, (*place, "with"))
@@ -157,24 +123,21 @@ def check_pattern(
         if step.when is not None:
             complaints += check_expression(document, (*place, "when"), step.when, readable)
         # A step's own gate may read its output, and so may all later steps.
-        readable |= (
-            {f"{step.id}.{field}" for field in action.output.model_fields} if action else {step.id}
-        )
+        fields = action.output.model_fields if action else ()
+        readable |= {f"{step.id}.{field}" for field in fields} or {step.id}
         if step.gate is not None:
             complaints += check_expression(document, (*place, "gate"), step.gate, readable)
-    for index, rule in enumerate(definition.value.next):
+    for index, rule in enumerate(file.value.next):
         if rule.pattern not in patterns:
             path, hint = ("next", index, "pattern"), name_hint(rule.pattern, patterns)
-            complaints.append(
-                complain(document, path, "the name of a pattern", repr(rule.pattern), hint)
-            )
+            complaints += [complain(document, path, "a pattern's name", repr(rule.pattern), hint)]
         complaints += check_expression(document, ("next", index, "when"), rule.when, readable)
     return complaints
 
 
 @dataclass(frozen=True)
 class SessionRequest:
-    """The options of `loop run session`, `run pattern` and `optimize`; most fields are named like them."""
+    """Options of `loop run session`, `run pattern` and `optimize`, most under their names there."""
 
     plan: str | None = None  # Name of a plan; `baseline` when none is named.
     pattern: str | None = None
@@ -184,15 +147,11 @@ class SessionRequest:
     threads: int | None = None
     seed: int | None = None
     limits: SessionLimits = field(default_factory=SessionLimits)
-    stated_ai_usd: float | None = None
-    """The AI cost that the user stated, because nothing measures it."""
-    campaign: Campaign = field(default_factory=Campaign)
-    """Who proposes code changes, and the limits of that campaign."""
-    attended: bool = False
-    """Whether an engineer watches the session, so that engineer time is charged."""
+    stated_ai_usd: float | None = None  # AI cost stated by the user: nothing measures it.
+    campaign: Campaign = field(default_factory=Campaign)  # Who proposes changes, and its limits.
+    attended: bool = False  # Whether an engineer watches, so that engineer time is charged.
     hypothesis: str = ""
-    decline: bool = False
-    """Whether to end a session that waits for a code change, without that change."""
+    decline: bool = False  # Whether to end a session that waits for a change, without it.
     again: bool = False  # Whether to try a change again that lost in an earlier session.
     dry_run: bool = False
     json: bool = False
@@ -200,9 +159,9 @@ class SessionRequest:
 
 
 def resolve_request(request: SessionRequest, setting: Setting) -> ResolvedPlan:
-    """The requested plan with all patterns it can reach, and only workload sets that the target has: its first set
-    if none is left. A single pattern becomes a plan of its own, on the first set. Raises DefinitionError for
-    mistakes, also for a project's own plan with a set that the target lacks; UsageError for an unknown name."""
+    """The requested plan with all patterns it can reach, and only workload sets that the target
+    has, else its first. A single pattern becomes a plan of its own. DefinitionError for mistakes,
+    also if a project's own plan has a set that the target lacks; UsageError for unknown names."""
     target, own_folder = setting.target, setting.project.definitions_folder("plans")
     first_set = next(iter(target.workloads))
     if request.pattern:
@@ -225,32 +184,32 @@ def resolve_request(request: SessionRequest, setting: Setting) -> ResolvedPlan:
         expected = f"one of the sets of target {target.name} ({', '.join(target.workloads)})"
         raise DefinitionError([complain(plan_file.document, place, expected, repr(missing[0]))])
     known_sets = tuple(name for name in sets if name in target.workloads) or (first_set,)
-    plan_file = replace(
-        plan_file, value=plan_file.value.model_copy(update={"workloads": known_sets})
-    )
+    plan = plan_file.value.model_copy(update={"workloads": known_sets})
+    plan_file = replace(plan_file, value=plan)
     return resolve_plan(plan_file, setting.patterns, setting.plans, target.variants)
 
 
 def make_head(request: SessionRequest, setting: Setting, resolved: ResolvedPlan) -> SessionHead:
-    """The head of a session, still without an id and a prediction: all that is known before the first step.
-    Without a requested seed, a random one below 2^24."""
-    device = choose_device(request.device, setting.target, request.variants)
+    """The head of a session, still without an id and a prediction: all that is known before the
+    first step. Without a requested seed, a random one below 2^24."""
+    device = choosing.choose_device(request.device, setting.target, request.variants)
     sender = read_sender()
     target_folder = "bundled" if setting.project.bundled else str(setting.project.target)
+    if sender and sender.target:
+        target_folder = sender.target  # On the machine of the user.
     return SessionHead(
         id="",
         started=datetime.datetime.now(datetime.UTC),
         plan=resolved,
         target=setting.target.name,
-        target_folder=(sender.target if sender else "")
-        or target_folder,  # On the machine of the user.
+        target_folder=target_folder,
         host=sender.name if sender else "",
         baseline=setting.target.baseline.python,
-        variants=choose_variants(request.variants, setting.target, device),
+        variants=choosing.choose_variants(request.variants, setting.target, device),
         roles={name: v.role for name, v in setting.target.variants.items() if v.role != "main"},
-        emulated=choose_emulated(request.variants, setting.target, device),
+        emulated=choosing.choose_emulated(request.variants, setting.target, device),
         device=device,
-        threads=choose_threads(request.threads),
+        threads=choosing.choose_threads(request.threads),
         seed=random.SystemRandom().randrange(1 << 24) if request.seed is None else request.seed,
         attended=request.attended,
         campaign=request.campaign,
@@ -262,31 +221,23 @@ def make_head(request: SessionRequest, setting: Setting, resolved: ResolvedPlan)
     )
 
 
-def refuse_changes(
-    head: SessionHead, target: Target, folder: Path, named_target: Path | None
-) -> None:
-    """Raise UsageError for code changes of a target that nobody named, and for a campaign that never calls its
-    proposer, or that has no file which it may edit. `named_target`: as the user gave it."""
+def refuse_changes(head: SessionHead, target: Target, folder: Path, option: Path | None) -> None:
+    """Raise UsageError for code changes of a target that nobody named (`option`: --target), and for
+    a campaign that never calls its proposer, or that has no file which it may edit."""
     steps = (step for planned in head.plan.patterns for step in planned.pattern.steps)
     asks_for_change = any(step.action in BriefOutput.actions for step in steps)
-    if (
-        asks_for_change and read_sender() is None
-    ):  # With `--on`, the sending machine has checked this.
-        definitions.require_named_target(named_target, Path.cwd(), "change")
+    if asks_for_change and read_sender() is None:  # With `--on`, the sender has checked this.
+        definitions.require_named_target(option, Path.cwd(), "change")
     if not head.campaign.is_unattended:
         return
     if not asks_for_change:
-        raise UsageError(
-            f"plan {head.plan.plan.name} asks for no change: {head.campaign.proposer!r} would never be called",
-            hint="leave out --plan, or give its pattern a step `change.brief`: loop patterns show tuning",
-        )
+        hint = "leave out --plan, or give it a step `change.brief`: loop patterns show tuning"
+        name, proposer = head.plan.plan.name, head.campaign.proposer
+        raise UsageError(f"plan {name} asks for no change: {proposer!r} is never called", hint)
     if not any(may_edit_variant(target, folder, name) for name in head.variants):
-        names = ", ".join(head.variants) or f"nothing on {head.device}"
-        raise UsageError(
-            f"a campaign edits the files of a variant, and target {target.name} has {names}: "
-            "none has a file of its own",
-            hint="put the variant into a file of the target's folder that holds nothing by which it is judged",
-        )
+        hint = "put the variant into a file of the target's folder that does not judge it"
+        message = f"no variant of {target.name} on {head.device} has a file of its own to edit"
+        raise UsageError(message, hint)
 
 
 def announcement_lines(head: SessionHead) -> list[str]:
@@ -327,17 +278,10 @@ def show_plan(head: SessionHead, card: RateCard, screen: Screen, *, as_json: boo
     """Print the patterns of `--dry-run` with predicted time and cost; nothing runs."""
     plan, unpriced = head.plan.plan, unpriced_gpu(card, head)
     if as_json:
-        plan_fields = {
-            "success": plan.success,
-            "patterns": head.plan.patterns,
-            "predicted": head.predicted,
-        }
-        target_fields = {"target": head.target, "device": head.device, "variants": head.variants}
-        screen.data(
-            to_json(
-                PlanForecast(plan=plan.name, unpriced_gpu=unpriced, **plan_fields, **target_fields)
-            )
-        )
+        values = {**vars(plan), **vars(head), "plan": plan.name, "patterns": head.plan.patterns}
+        values["unpriced_gpu"] = unpriced
+        fields = {name: values[name] for name in PlanForecast.model_fields if name in values}
+        screen.data(to_json(PlanForecast(**fields)))
         return ExitCode.OK
     rows = []
     for place, planned in enumerate(head.plan.patterns, start=1):
@@ -349,11 +293,8 @@ def show_plan(head: SessionHead, card: RateCard, screen: Screen, *, as_json: boo
         number, aside = (str(place), "") if planned.planned else ("-", " (only as an answer)")
         times = say.seconds(planned.seconds), interval, planned.evidence
         rows.append((number, planned.pattern.name, *times, steps + aside))
-    texts = {
-        "requires": plan.requires,
-        "stops if": plan.stop_if,
-        "expected cost": predicted_cost_text(card, head),
-    }
+    texts = {"requires": plan.requires, "stops if": plan.stop_if}
+    texts["expected cost"] = predicted_cost_text(card, head)
     aims = [f"{label}: {text}" for label, text in texts.items() if text]
     for line in (f"plan {plan.name}: {plan.title}", *announcement_lines(head), *aims):
         screen.prose(line)

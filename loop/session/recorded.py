@@ -1,4 +1,4 @@
-"""`loop sessions import`: reads sessions that were recorded without loop, stores and shows their rows."""
+"""`loop sessions import`: reads sessions recorded without loop, stores and shows their rows."""
 
 import re
 from pathlib import Path
@@ -50,9 +50,7 @@ class ShownRecorded(Printed):
         session = self.recorded
         row, when = session.row, f", {session.when}" if session.when else ""
         screen.prose(f"{session.id}: {row.outcome}")
-        screen.prose(
-            f"recorded elsewhere as {row.id}, number {session.position}{when}: {session.source}"
-        )
+        screen.prose(f"recorded as {row.id}, number {session.position}{when}: {session.source}")
         if session.gpu:
             screen.prose(f"on {', '.join(map(str, session.gpu.values()))}")
         left_out = {"id", "outcome", "environment"}
@@ -63,9 +61,8 @@ class ShownRecorded(Printed):
         for rows in filter(None, (session.steps, session.measurements)):
             heads = list(dict.fromkeys(key for fields in rows for key in fields))
             screen.data("")
-            screen.table(
-                heads, [[fields.get(key, "-") for key in heads] for fields in rows], folded_column=0
-            )
+            cells = [[fields.get(key, "-") for key in heads] for fields in rows]
+            screen.table(heads, cells, folded_column=0)
 
 
 class ShownSession(Printed):
@@ -83,33 +80,28 @@ class ShownSession(Printed):
         """Print the session's facts, a row per step, and its outcome."""
         head, record, revision = self.head, self.record, self.head.revision
         screen.prose(f"{head.id}: {head.plan.plan.title}")
-        screen.prose(
-            f"target {head.target} ({', '.join(head.variants)}) on {head.device}, seed {head.seed}"
-        )
+        variants = ", ".join(head.variants)
+        screen.prose(f"target {head.target} ({variants}) on {head.device}, seed {head.seed}")
         commit = "unknown (not under git)" if revision.commit is None else revision.commit[:12]
-        edits = " with uncommitted changes" if revision.commit and revision.dirty else ""
-        screen.prose(
-            f"revision {commit}{edits}, loop {head.loop_version}, {head.machine.processor}\n\n"
-        )
-        rows = [
-            (step.label, step.status, say.seconds(step.seconds), step.message)
-            for step in self.steps
-        ]
+        commit += " with uncommitted changes" if revision.commit and revision.dirty else ""
+        screen.prose(f"revision {commit}, loop {head.loop_version}, {head.machine.processor}\n\n")
+        rows = []
+        for step in self.steps:
+            rows.append((step.label, step.status, say.seconds(step.seconds), step.message))
         screen.table(("step", "status", "took", "outcome"), rows)
         if record is None:
             screen.data(f"\nnot finished; go on with: {head.resume_command}")
             return
-        screen.prose(
-            f"\n{record.status}: {record.reason}\ngrade {record.grade}: {record.grade_reason}"
-        )
+        screen.prose(f"\n{record.status}: {record.reason}")
+        screen.prose(f"grade {record.grade}: {record.grade_reason}")
         screen.data(f"report: {head.report_command}")
         if record.status in RESUMABLE:
             screen.data(f"go on with: {head.resume_command}")
 
 
 def read_histories(name: str = SHIPPED_NAME) -> list[History]:
-    """Recorded histories: of the file `name`, or all that ship with loop (`history`). Raises DefinitionError with
-    every mistake, UsageError for no file."""
+    """Recorded histories: of the file `name`, or all that ship with loop (`history`). Raises
+    DefinitionError with every mistake, UsageError for no file."""
     files = [Path(name)]
     if name == SHIPPED_NAME and not files[0].is_file():
         files = sorted(shipped("sessions/history").glob("*.yaml"))
@@ -120,8 +112,8 @@ def read_histories(name: str = SHIPPED_NAME) -> list[History]:
 
 
 def import_sessions(name: str, target: Path | None) -> Imported:
-    """Store the sessions of the histories `name`: one file, or those shipped. Sessions that were stored before
-    are written anew. Stores none if any file has a mistake."""
+    """Store the sessions of the histories `name`: one file, or those shipped. Sessions that were
+    stored before are written anew. Stores none if any file has a mistake."""
     root, histories = find_project(target, Path.cwd()).sessions, read_histories(name)
     new_ids, known_ids, sources = list[str](), list[str](), list[str]()
     for history in histories:
@@ -150,7 +142,7 @@ def import_sessions(name: str, target: Path | None) -> Imported:
 
 
 def find_recorded(root: Path, name: str) -> RecordedSession | None:
-    """An imported session by its id or prefix; None if none matches. Raises LoopError if several match."""
+    """An imported session by its id or prefix; None if none matches. LoopError if several match."""
     paths = sorted(root.glob(f"{ID_PREFIX}*/{RECORDED}")) if name.startswith(ID_PREFIX) else []
     matches = [path for path in paths if path.parent.name.startswith(name)]
     matches = [path for path in matches if path.parent.name == name] or matches

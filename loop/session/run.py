@@ -51,15 +51,15 @@ class Session:
 
 
 def worktree_path(head: SessionHead, folder: SessionFolder) -> Path:
-    """Path of the session's worktree. It contains a hash of the target's files and the session's folder, because
-    copies of a project may have sessions with equal ids."""
+    """Path of the session's worktree. It contains a hash of the target's files and the session's
+    folder, because copies of a project may have sessions with equal ids."""
     digest = hashlib.sha256(f"{head.ground}\0{folder.path.resolve()}".encode()).hexdigest()
     return state_folder() / WORKTREES / Path(f"{head.id}-{digest[:8]}").name
 
 
 def run_session(request: opening.SessionRequest, screen: Screen) -> int:
-    """Run a new session, or only show its plan (`--dry-run`). Without a seed, it takes the one at which a variant
-    last failed, else a random one. Returns the exit code."""
+    """Run a new session, or only show its plan (`--dry-run`). Without a seed, it takes the one at
+    which a variant last failed, else a random one. Returns the exit code."""
     setting = trusted_setting(request.target, screen)
     resolved = opening.resolve_request(request, setting)
     head, seed_note = opening.make_head(request, setting, resolved), ""
@@ -74,10 +74,8 @@ def run_session(request: opening.SessionRequest, screen: Screen) -> int:
     refuse_unmet_requirement(head)
     if seed_note:
         screen.say(seed_note)
-    with (
-        signals_as_flags(),
-        errors_as_machine_failures(setting, f"go on with: {head.repeat_command()}"),
-    ):
+    instruction = f"go on with: {head.repeat_command()}"
+    with signals_as_flags(), errors_as_machine_failures(setting, instruction):
         folder = sessions.create_session(setting.project.sessions, resolved.plan.name, head.started)
         head = head.model_copy(update={"id": folder.id})
         trust.grant_session(folder.path, head)
@@ -86,77 +84,51 @@ def run_session(request: opening.SessionRequest, screen: Screen) -> int:
 
 
 def resume_session(name: str, request: opening.SessionRequest, screen: Screen) -> int:
-    """Resume an interrupted session by its id, prefix or `last`; of one that has ended, only print the outcome. If
-    the target's files have changed, every step runs again. Returns the exit code. Raises UsageError for another
-    plan or target than the session's."""
+    """Resume an interrupted session by its id, prefix or `last`; of one that has ended, only print
+    the outcome. If the target's files have changed, every step runs again. Returns the exit code.
+    Raises UsageError for another plan or target than the session's, and for files that were changed
+    beside the session's own edit, which only `--decline` gives up."""
+    command = f"loop run session --resume {name}"
     if request.plan is not None:
-        raise UsageError(
-            "a resumed session has its plan already", hint=f"loop run session --resume {name}"
-        )
+        raise UsageError("a resumed session has its plan already", hint=command)
     setting = trusted_setting(request.target, screen)
     folder = sessions.find_session(setting.project.sessions, name)
-    hint = f"go on with: loop run session --resume {name}"
+    hint = f"go on with: {command}"
     with signals_as_flags(), errors_as_machine_failures(setting, hint), locked(folder.path / LOCK):
         head, record, lines = folder.head(), folder.record(), folder.lines()
         request.limits.check(head, rates(setting.project))
-        # Nothing follows the close event; a session that runs, or was killed, ends with another one.
-        last_event = lines[-1].event if lines else None
-        if (
-            record is not None
-            and isinstance(last_event, Closed)
-            and last_event.status not in RESUMABLE
-        ):
+        # Nothing follows the close event; a session that runs, or was killed, has another event.
+        end = lines[-1].event if lines else None
+        if record is not None and isinstance(end, Closed) and end.status not in RESUMABLE:
             screen.say(f"{folder.id} has ended already: {record.reason}")
             return closing.print_outcome(setting, record, folder, screen, request)
         if head.target != setting.target.name:
-            message = (
-                f"{folder.id} is a session of target {head.target}, not of {setting.target.name}"
-            )
+            message = f"{folder.id} is a session of {head.target}, not of {setting.target.name}"
             raise UsageError(message, hint=f"--target {head.target_folder}")
         ask_for_session_trust(folder.path, head, setting, screen)
-        session = Session(request, setting, head, folder, screen)
-        sources_hash = sources_hash_to_resume(session)
-        is_changed = sources_hash != head.ground
+        target, tree = setting.project.target, worktree_path(head, folder)
+        sources = targets.session_hashes(setting.project) | {"revision": read_revision(target)}
+        is_changed = sources["ground"] != head.ground
+        if is_changed and worktree.find_worktree(target, tree) is not None:
+            if not request.decline:
+                message = f"{target} was edited since {head.id} began: its edit in {tree} is older"
+                hint = f"put that back and resume, or end it: {head.resume_command} --decline"
+                raise UsageError(message, hint)
+            is_changed, sources = False, {}  # It ends without its edit of the old files.
         if is_changed:
             screen.say("the target's files have changed since: every step is done again")
-        sources = targets.session_hashes(setting.project) | {
-            "revision": read_revision(setting.project.target)
-        }
-        if (
-            sources["ground"] != sources_hash
-        ):  # Edited after the session measured it, and `--decline` ends it.
-            sources = {}
         head = head.model_copy(update={"attended": head.attended or request.attended, **sources})
         folder.write_head(head)
-        return walk_and_close(replace(session, head=head), repeat_all=is_changed)
-
-
-def sources_hash_to_resume(session: Session) -> str:
-    """Hash of the target's present files, which a resume compares with the session's. If they have changed while
-    the session's worktree holds its edit of the old files: raises UsageError; with `--decline`, which ends the
-    session without that edit, returns the session's own hash, so that nothing is repeated."""
-    head, target = session.head, session.setting.project.target
-    present_hash, tree = (
-        targets.sources_hash(session.setting.project),
-        worktree_path(head, session.folder),
-    )
-    if present_hash == head.ground or worktree.find_worktree(target, tree) is None:
-        return present_hash
-    if session.request.decline:
-        return head.ground
-    raise UsageError(
-        f"{target} was edited since {head.id} began: its changes, in {tree}, stand on what was",
-        hint=f"put that back and resume, or end it: {head.resume_command} --decline",
-    )
+        session = Session(request, setting, head, folder, screen)
+        return walk_and_close(session, repeat_all=is_changed)
 
 
 def walk_and_close(session: Session, *, repeat_all: bool) -> int:
-    """Walk the open steps, or all (`repeat_all`), and close. Returns the exit code. A LoopError becomes
-    WorkFailed, whose hint ends with the resume command; MachineFailure passes with its own."""
+    """Walk the open steps, or all (`repeat_all`), and close. Returns the exit code. A LoopError
+    becomes WorkFailed, with the resume command in its hint; MachineFailure passes with its own."""
+    instruction = f"go on with: {session.head.resume_command}"
     try:
-        with errors_as_machine_failures(
-            session.setting, f"go on with: {session.head.resume_command}"
-        ):
+        with errors_as_machine_failures(session.setting, instruction):
             journal, ending = run_remaining_steps(session, repeat_all=repeat_all)
             return close_session(session, journal, ending)
     except MachineFailure:
@@ -169,8 +141,8 @@ def walk_and_close(session: Session, *, repeat_all: bool) -> int:
 
 @contextlib.contextmanager
 def errors_as_machine_failures(setting: Setting, instruction: str) -> Iterator[None]:
-    """Raise MachineFailure in place of an error that a machine failure caused, such as a full disk; its hint ends
-    with `instruction`. Other errors pass unchanged."""
+    """Raise MachineFailure in place of an error that a machine failure caused, such as a full disk;
+    its hint ends with `instruction`. Other errors pass unchanged."""
     try:
         yield
     except MachineFailure:
@@ -184,33 +156,22 @@ def errors_as_machine_failures(setting: Setting, instruction: str) -> Iterator[N
 
 
 def run_remaining_steps(session: Session, *, repeat_all: bool) -> tuple[Journal, Ending]:
-    """Run the open steps, or all (`repeat_all`). Returns the open journal, and how the walk ended."""
+    """Run the open steps, or all (`repeat_all`). Returns the open journal, and how they ended."""
     head, setting, folder, request = session.head, session.setting, session.folder, session.request
-    root, card, journal = (
-        setting.project.sessions,
-        rates(setting.project),
-        Journal(folder.path / NAME),
-    )
+    root, card = setting.project.sessions, rates(setting.project)
+    journal = Journal(folder.path / NAME)
     proposing.save_stated_cost(folder, request.stated_ai_usd)
-    bounds = request.limits.make_bounds(
-        head, card, journal.lines, proposing.read_session_use(folder)[0]
-    )
+    ai, _ = proposing.read_session_use(folder)
+    bounds = request.limits.make_bounds(head, card, journal.lines, ai)
     journal.append(Opened(resumed=bool(journal.lines), fresh=repeat_all, pid=os.getpid()))
     title = f"session {head.id}: {head.plan.plan.title}"
     session.screen.say("\n  ".join([title, *opening.announcement_lines(head)]))
     if request.events:
-        begin = {
-            "schema_version": 1,
-            "happening": "SessionBegan",
-            "session": head.id,
-            "folder": str(folder.path),
-        }
-        session.screen.data(to_json(begin, None))
+        begin = {"schema_version": 1, "happening": "SessionBegan", "session": head.id}
+        session.screen.data(to_json({**begin, "folder": str(folder.path)}, None))
     folder.write_reserve()  # A spare file, deleted when the disk is full.
-    bounds.free_reserve, card = (
-        folder.free_reserve,
-        card.with_waiting_person(is_attended=head.attended),
-    )
+    bounds.free_reserve = folder.free_reserve
+    card = card.with_waiting_person(is_attended=head.attended)
     task = Task(
         plan=head.plan.plan,
         variants=head.variants,
@@ -242,11 +203,10 @@ def run_remaining_steps(session: Session, *, repeat_all: bool) -> tuple[Journal,
         sessions=tuple(row for row in rows if row.id != head.id),
         read_steps=lambda name: SessionFolder(root / name).finished(),
     )
-    steps = [
-        step for planned in head.plan.patterns if planned.planned for step in planned.pattern.steps
-    ]
+    patterns = [planned.pattern for planned in head.plan.patterns if planned.planned]
+    begun_attempts = [line.event for line in journal.lines if isinstance(line.event, Started)]
     with open_bench(setting, head.device, head.threads) as bench:
-        if any(step.action == "kernel.verify" for step in steps):
+        if any(step.action == "kernel.verify" for pattern in patterns for step in pattern.steps):
             bench.warm_up()  # torch is imported while the compiler works
         walk = Walk(
             resolved=head.plan,
@@ -254,14 +214,11 @@ def run_remaining_steps(session: Session, *, repeat_all: bool) -> tuple[Journal,
             session_values=partial(compute_session_values, card, head),
             head=head,
             earlier_records=finished_steps(journal.lines),
-            begun_attempts=[
-                line.event for line in journal.lines if isinstance(line.event, Started)
-            ],
+            begun_attempts=begun_attempts,
             folders=Folders.for_process(root, setting.project.target),
         )
-        show = Show(
-            session.screen, request.events, FailureHistory(setting.project, head).describe_failures
-        )
+        history = FailureHistory(setting.project, head)
+        show = Show(session.screen, request.events, history.describe_failures)
         ending = drive(walk, show, partial(store_event, folder, journal), bounds)
     folder.free_reserve()
     if bounds.preemption_watch is not None:
@@ -271,24 +228,21 @@ def run_remaining_steps(session: Session, *, repeat_all: bool) -> tuple[Journal,
 
 
 def close_session(session: Session, journal: Journal, ending: Ending) -> int:
-    """Write record and report, print the outcome, remove the worktree of an ended session if it has no edits.
-    Returns the exit code of the `ending`, else that of the outcome."""
+    """Write record and report, print the outcome, remove the worktree of an ended session if it has
+    no edits. Returns the exit code of the `ending`, else that of the outcome."""
     setting, folder, screen, head = session.setting, session.folder, session.screen, session.head
     target, files_read = setting.project.target, list[Path]()
     with open_bench(setting, head.device, head.threads) as bench:
-        variants = {
-            **bench.compiled_variants(head.variants),
-            **bench.emulated_variants(head.emulated),
-        }
+        variants = {**bench.compiled_variants(head.variants)}
+        variants |= bench.emulated_variants(head.emulated)
         for variant in variants.values():
             names = list_inputs(variant, target, cache=bench.cache, include=bench.include)
             files_read += [target / name for name in names]
     # The revision also names uncommitted files outside the target's folder that the builds read.
     head = head.model_copy(update={"revision": add_new_files(head.revision, target, files_read)})
     folder.write_head(head)
-    record = closing.make_record(
-        setting, head, folder, ending, sessions.running_seconds(journal.lines)
-    )
+    seconds = sessions.running_seconds(journal.lines)
+    record = closing.make_record(setting, head, folder, ending, seconds)
     folder.write_record(record)
     text, figures = closing.render(setting, record, folder)
     sessions.write_figures(folder.path, {figure.path: figure.file for figure in figures})

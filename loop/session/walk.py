@@ -1,4 +1,4 @@
-"""Walks a resolved plan as a generator of events: runs steps, judges gates, follows answering patterns.
+"""Walks a resolved plan as a generator of events: runs steps, judges gates, follows answers.
 
 It neither prints nor writes. Its driver stores each record before it asks for the next event.
 """
@@ -42,7 +42,7 @@ class PatternBegan:
 
 @dataclass(frozen=True)
 class StepBegan:
-    """A step begins that is not skipped. The driver stores this record before the step's action runs."""
+    """A step begins that is not skipped. The driver stores this record before the action runs."""
 
     started: Started
 
@@ -63,8 +63,7 @@ class StepEnded:
 
     finished: Finished
     samples: Samples = field(default_factory=dict)
-    replayed: bool = False
-    """Whether the record was reused from before a resume, so the step did not run again."""
+    replayed: bool = False  # Whether the record is from before a resume: the step did not run.
 
 
 @dataclass(frozen=True)
@@ -75,8 +74,7 @@ class PatternEnded:
     name: str
     status: Status
     seconds: float
-    answered_by: str | None = None
-    """The pattern that runs next because of this outcome; None without one."""
+    answered_by: str | None = None  # The pattern that runs next because of this outcome, or None.
 
 
 WalkEvent = PatternBegan | StepBegan | Ticked | StepEnded | PatternEnded
@@ -97,8 +95,8 @@ SKIP_REASONS = {
 
 
 def reason_to_skip(step: Step, values: Mapping[str, object]) -> str:
-    """Why a step is skipped: the first part of its `when` that is false over `values`, or that reads a step which
-    did not run; as the step's own `skipped_because`, else in the words of `SKIP_REASONS`. Empty: it is to run."""
+    """Why a step is skipped: the first part of its `when` that is false over `values`, or reads a
+    step that did not run; in its own `skipped_because`, else by `SKIP_REASONS`. Empty: it runs."""
     for part in Expression.parse(step.when).parts if step.when else ():
         try:
             if part.evaluate_bool(values):
@@ -118,8 +116,7 @@ def reason_to_skip(step: Step, values: Mapping[str, object]) -> str:
 
 
 Key = tuple[int, str, str]  # Number of the pattern's run, name of the pattern, id of the step.
-SessionValues = Callable[[Sequence[Finished]], Mapping[str, object]]
-"""Takes the finished steps; returns the values that expressions read as `session.*`."""
+SessionValues = Callable[[Sequence[Finished]], Mapping[str, object]]  # The values of `session.*`.
 
 
 @dataclass
@@ -139,26 +136,23 @@ class Walk:
     context: Context
     session_values: SessionValues
     earlier_records: Sequence[Finished] = ()
-    begun_attempts: Sequence[Started] = ()
-    """Steps begun before the resume, whether or not they ended: they number the attempts."""
+    begun_attempts: Sequence[Started] = ()  # Steps begun before the resume: they number attempts.
     clock: Callable[[], float] = time.monotonic
     finished: list[Finished] = field(default_factory=list)
-    head: SessionHead | None = None
-    """The session, whose plan has `stop_if` and `success`; None for commands without a session."""
+    head: SessionHead | None = None  # The session, with its plan; None for other commands.
     stop_reason: str | None = None
     is_stop_reached: bool = False
     is_paused: bool = False  # Whether the walk waits for a person, for example for a code change.
     failure: MachineFailure | None = None
-    has_bug: bool = False
-    """Whether an action raised an unexpected exception: a bug of loop, not of the kernel."""
+    has_bug: bool = False  # Whether an action raised an unexpected exception: a bug of loop.
     folders: Folders = field(default_factory=Folders)
     answer_counts: Counter[tuple[str, str]] = field(init=False, default_factory=Counter)
     """(pattern, answering pattern) to how often that answer was chosen; `visits` limits it."""
 
     @functools.cached_property
     def reusable(self) -> dict[Key, Finished]:
-        """By key, the last earlier record of each step that ended, which this walk reuses instead of running the
-        step again. Left out are steps after one that made something else later (see `drop_later_records`)."""
+        """By key, the last earlier record of each ended step, which this walk reuses. Left out are
+        steps after one that made something else later (see `drop_later_records`)."""
         records: dict[Key, Finished] = {}
         for record in self.earlier_records:
             if record.status in ("passed", "failed", "skipped"):
@@ -167,8 +161,8 @@ class Walk:
         return records
 
     def events(self) -> Generator[WalkEvent, None, None]:
-        """Run the plan's patterns and yield what happens. A pattern that answers an outcome (by `next`) runs next,
-        even if the outcome would have ended the walk; if it was planned for later, it does not run again then."""
+        """Run the plan's patterns and yield what happens. A pattern that answers an outcome (by
+        `next`) runs next, even if the walk would have ended, and not again where it was planned."""
         pending_names, run = list(self.resolved.plan.patterns), 0
         while pending_names and self.stop_reason is None and not self.is_stop_reached:
             name, run = pending_names.pop(0), run + 1
@@ -186,50 +180,35 @@ class Walk:
                     self.stop_reason = record.message
                 elif record.status == "failed" and step.on_fail == "stop":
                     self.stop_reason = f"{record.label}: {record.message}"
-                stop_if = (
-                    self.resolved.plan.stop_if
-                )  # False while a value that it reads is not known.
+                stop_if = self.resolved.plan.stop_if  # False while it reads an unknown value.
                 if stop_if is not None and self.head is not None:
-                    values = readable_values(
-                        self.head, self.finished, self.session_values(self.finished)
-                    )
+                    session_values = self.session_values(self.finished)
+                    values = readable_values(self.head, self.finished, session_values)
                     self.is_stop_reached = not failing_parts(Expression.parse(stop_if), values)
                 skips_others = record.status == "failed" and step.on_fail != "continue"
                 if self.is_paused or skips_others or self.is_stop_reached:
                     break
-            answering_name = (
-                None if self.is_stop_reached else self._answering_pattern(pattern, state)
-            )
+            answering_name = self._answering_pattern(pattern, state)
             yield PatternEnded(run, name, state.status, state.seconds, answering_name)
             if answering_name is not None:
                 self.stop_reason = None
-                pending_names = [
-                    answering_name,
-                    *(other for other in pending_names if other != answering_name),
-                ]
-            fallback = (
-                self.resolved.plan.otherwise
-            )  # Runs if it is a pattern, and the objective is missed.
-            is_pattern = any(planned.pattern.name == fallback for planned in self.resolved.patterns)
-            has_run = any(record.pattern == fallback for record in self.finished)
-            is_at_end = not pending_names and self.stop_reason is None
-            if (
-                is_at_end
-                and fallback is not None
-                and self.head is not None
-                and is_pattern
-                and not has_run
-            ):
-                reached = judge_objective(
-                    self.head, self.finished, self.session_values(self.finished)
-                )
-                pending_names = [fallback] if reached is not None and reached.missed else []
+                others = [other for other in pending_names if other != answering_name]
+                pending_names = [answering_name, *others]
+            fallback = self.resolved.plan.otherwise  # For a missed objective, if it is a pattern.
+            names = [planned.pattern.name for planned in self.resolved.patterns]
+            if pending_names or self.stop_reason is not None or self.head is None:
+                continue
+            if fallback in names and all(record.pattern != fallback for record in self.finished):
+                session_values = self.session_values(self.finished)
+                reached = judge_objective(self.head, self.finished, session_values)
+                if fallback is not None and reached is not None and reached.missed:
+                    pending_names = [fallback]
 
     def _run_step(
         self, run: int, pattern: Pattern, index: int, state: PatternState
     ) -> Generator[WalkEvent, None, Finished]:
-        """Run, skip or reuse step number `index` (from 1) of a pattern, and yield what happens. Returns its
-        record. A step that made something with an identity, such as a build, runs again after a resume."""
+        """Run, skip or reuse step number `index` (from 1) of a pattern, and yield what happens.
+        Returns its record. A step whose output has an `identity`, as of a build, is not reused."""
         step = pattern.steps[index - 1]
         key = (run, pattern.name, step.id)
         earlier_record = self.reusable.get(key)
@@ -248,9 +227,8 @@ class Walk:
         )
         samples: Samples = {}
         if reason := reason_to_skip(step, self._values(state)):
-            record = Finished.of(
-                started, step.action, "skipped", reason, seconds=0.0, skipped_because=reason
-            )
+            fields = {"seconds": 0.0, "skipped_because": reason}
+            record = Finished.of(started, step.action, "skipped", reason, **fields)
         else:
             yield StepBegan(started)
             record, samples = yield from self._act_and_judge(step, started, state)
@@ -261,75 +239,67 @@ class Walk:
     def _act_and_judge(
         self, step: Step, started: Started, state: PatternState
     ) -> Generator[WalkEvent, None, tuple[Finished, Samples]]:
-        """Run a step; returns its record and samples. A LoopError fails the step, and so does a bug, with its
-        traceback as output. If the machine failed, the step is paused instead, without output."""
+        """Run a step; returns its record and samples. A LoopError fails the step, and so does a
+        bug, with its traceback as output. If the machine failed, it is paused, without output."""
         timer, folder_watch = StepTimer(self.clock), FolderWatch(self.folders)
         output: Output | None = None
         samples: Samples = {}
-        record_fields: dict[str, Any] = {}  # Further fields of the record.
+        fields: dict[str, Any] = {}  # Further fields of the record.
         failure: MachineFailure | None = None
         status: Status = "failed"
         try:
             result = yield from self._act(step, started, timer, folder_watch)
             output, samples = result.output, result.samples
-            record_fields["output"] = output.model_dump(mode="json")
+            fields["output"] = output.model_dump(mode="json")
             status, message = self._judge(step, result, state)
-            record_fields["skipped_because"] = message if status == "skipped" else ""
+            fields["skipped_because"] = message if status == "skipped" else ""
             hint = None if status in ("passed", "skipped") else output.hint or step.mend
         except LoopError as error:
             failure = find_machine_failure(error, self.folders)
             message, hint = error.message, step.mend or error.hint
-            record_fields["killed"] = error.exit_code == ExitCode.OVER_BUDGET
+            fields["killed"] = error.exit_code == ExitCode.OVER_BUDGET
         except Exception as error:
             failure = find_machine_failure(error, self.folders)
             self.has_bug = self.has_bug or failure is None
             message = f"bug in loop: {type(error).__name__}: {error}"
             hint = "please report it with the journal of this session"
-            record_fields["output"] = {"traceback": traceback.format_exc()}
+            fields["output"] = {"traceback": traceback.format_exc()}
         verdicts = output.verdicts if output is not None else ()
         has_failed = output is None or status == "failed" or not output.ok
         has_failed |= any(isinstance(verdict, NoSpeedVerdict) for verdict in verdicts)
         # A machine failure (a full disk, a lost GPU) can be in any text of the step.
-        messages = "\n".join(map(str, (message, hint, record_fields)))
+        messages = "\n".join(map(str, (message, hint, fields)))
         self.failure = failure or folder_watch.failure(has_failed=has_failed, messages=messages)
         if self.failure is not None:
             workshop = self.context.task.workshop
-            instruction = (
-                f"go on with: {workshop.resume_command}"
-                if workshop
-                else "run the same command again"
-            )
-            status, message, record_fields, samples = "paused", self.failure.message, {}, {}
+            instruction = "run the same command again"
+            if workshop:
+                instruction = f"go on with: {workshop.resume_command}"
+            status, message, fields, samples = "paused", self.failure.message, {}, {}
             hint = self.failure.with_instruction(instruction).hint
         timer.tick(0.0)  # The step's end is a message, too: it ends the last silence.
-        record_fields |= {"seconds": timer.seconds, "longest_silence_s": timer.longest_silence_s}
-        return Finished.of(
-            started, step.action, status, message, hint=hint, **record_fields
-        ), samples
+        fields |= {"seconds": timer.seconds, "longest_silence_s": timer.longest_silence_s}
+        return Finished.of(started, step.action, status, message, hint=hint, **fields), samples
 
     def _act(
         self, step: Step, started: Started, timer: "StepTimer", folder_watch: FolderWatch
     ) -> Generator[Ticked, None, Result[Output]]:
-        """Run the step's action, with a `Ticked` for each of its ticks. Returns its result. Raises LoopError past
-        its time limit. However it ends, all its processes end."""
+        """Run the step's action, with a `Ticked` for each of its ticks. Returns its result. Raises
+        LoopError past its time limit. However it ends, all its processes end."""
         bench, action = self.context.bench, ACTIONS[step.action]
         earlier_first_calls_s = bench.first_calls_s
 
         def limit_s() -> float:
-            """The step's limit, without the time of first calls, which may compile: past and coming ones."""
+            """The step's limit, without past and coming first calls, which may compile."""
             slowest_s = max(bench.target.first_call_s or 0.0, bench.slowest_first_call_s)
             spent_s = bench.first_calls_s - earlier_first_calls_s
             return step.kill_after_s + spent_s + (1 + FIRST_CALLS) * slowest_s
 
+        finished = tuple(self.finished)
         context = replace(
-            self.context,
-            finished=tuple(self.finished),
-            budget_s=step.budget_s,
-            kill_after_s=limit_s(),
+            self.context, finished=finished, budget_s=step.budget_s, kill_after_s=limit_s()
         )
-        arguments = action.arguments.model_validate(
-            step.arguments
-        )  # Checked when the plan was resolved.
+        arguments = action.arguments.model_validate(step.arguments)  # Checked with the plan.
         ticks: Waiting[Result[Output]] = action.run(context, arguments)
         try:
             while True:
@@ -346,8 +316,8 @@ class Walk:
             ticks.close()
 
     def _judge(self, step: Step, result: Result[Output], state: PatternState) -> tuple[Status, str]:
-        """Status and message of a step: by its gate (false if a value is unknown), else by the output's `ok`. One
-        that waits for the user is paused; one that passed with nothing to do is skipped."""
+        """Status and message of a step: by its gate (false if a value is unknown), else by the
+        output's `ok`. It is paused if it waits for the user, skipped if it had nothing to do."""
         output = result.output
         message, has_passed = output.message, output.ok
         if step.gate is not None:
@@ -375,14 +345,14 @@ class Walk:
         }
 
     def _answering_pattern(self, pattern: Pattern, state: PatternState) -> str | None:
-        """The pattern of the first rule in `next` that holds, and count it; None without one, or if it was counted
-        more often than its `visits`."""
+        """The pattern of the first rule in `next` that holds, and count it; None without one, if it
+        was counted more often than its `visits`, or if the plan stops here."""
         values = self._values(state)
         # A rule that reads a step which did not run does not hold.
         rules = [
             rule for rule in pattern.next if not failing_parts(Expression.parse(rule.when), values)
         ]
-        if state.status == "paused" or not rules:
+        if self.is_stop_reached or state.status == "paused" or not rules:
             return None
         visit = pattern.name, rules[0].pattern
         self.answer_counts[visit] += 1
@@ -411,7 +381,7 @@ class StepTimer:
         return self._clock() - self._begin
 
     def tick(self, least_s: float = HEARTBEAT_S) -> bool:
-        """Whether the last message is `least_s` or more ago. If so, this call counts as the next message."""
+        """Whether the last message is `least_s` or more ago. If so, this call counts as one."""
         silence_s = self._clock() - self._last_message
         if silence_s < least_s:
             return False

@@ -29,33 +29,33 @@ class Cadence(Model):
 
 
 def audit(context: Context, arguments: Cadence) -> RunningAction[AuditOutput]:
-    """Check the session's own journal: no long silence on the screen, and no step over its budget."""
+    """Check the session's own journal: no long silence on the screen, no step over its budget."""
     yield from ()
     steps = [record for record in context.finished if record.status in ("passed", "failed")]
-    longest_silence_s = max((step.longest_silence_s for step in steps), default=0.0)
-    overlong = tuple(step.label for step in steps if step.is_over_budget)
-    message = f"longest silence {longest_silence_s:.1f} s, {len(overlong)} of {len(steps)} steps over their budget"
+    silence_s = max((step.longest_silence_s for step in steps), default=0.0)
+    late = tuple(step.label for step in steps if step.is_over_budget)
+    message = f"longest silence {silence_s:.1f} s, {len(late)} of {len(steps)} steps over budget"
     return Result(
         AuditOutput(
-            ok=bool(steps) and longest_silence_s <= arguments.silence_s,
+            ok=bool(steps) and silence_s <= arguments.silence_s,
             message=message if steps else "no step has ended yet: nothing to audit",
-            longest_silence_s=longest_silence_s,
-            over_budget=overlong,
+            longest_silence_s=silence_s,
+            over_budget=late,
         )
     )
 
 
 class ShellCommand(Model):
-    """A shell command. Its environment has LOOP_SESSION, LOOP_DEVICE, LOOP_VARIANTS and LOOP_TARGET."""
+    """A shell command. It can read LOOP_SESSION, LOOP_DEVICE, LOOP_VARIANTS and LOOP_TARGET."""
 
     run: Text
-    """A shell command line, run in the target's folder. Read values from its environment variables."""
+    """A shell command line, run in the target's folder. Values are in its environment variables."""
     environment: dict[str, str] = Field(default_factory=dict)
     """Further environment variables."""
 
 
 def run_command(context: Context, arguments: ShellCommand) -> RunningAction[CommandOutput]:
-    """Run a shell command; the step passes if the command exits with 0. Raises LoopError at its time limit."""
+    """Run a shell command; the step passes if it exits with 0. LoopError at its time limit."""
     variables = {
         "LOOP_SESSION": context.task.session,
         "LOOP_DEVICE": context.bench.device,
@@ -63,25 +63,23 @@ def run_command(context: Context, arguments: ShellCommand) -> RunningAction[Comm
         "LOOP_TARGET": str(context.task.folder),
     }
     first_line = arguments.run.splitlines()[0][:60]
-    process_result = yield from run(
+    process = yield from run(
         ["/bin/sh", "-c", arguments.run],
         cwd=context.task.folder,
         env={**variables, **arguments.environment},
         limit_s=context.kill_after_s,
         note=first_line,
     )
-    if process_result.timed_out:
-        raise LoopError(f"{process_result.ending}: {first_line}", exit_code=ExitCode.OVER_BUDGET)
-    output = (process_result.output + process_result.errors).strip()
-    last_line = output.splitlines()[-1] if output else "no output"
+    if process.timed_out:
+        raise LoopError(f"{process.ending}: {first_line}", exit_code=ExitCode.OVER_BUDGET)
+    output = (process.output + process.errors).strip()
+    last_line = output.splitlines()[-1][:200] if output else "no output"
     return Result(
         CommandOutput(
-            ok=process_result.succeeded,
-            message=last_line[:200]
-            if process_result.succeeded
-            else f"{process_result.ending}: {last_line[:200]}",
-            code=process_result.code,
-            seconds=process_result.seconds,
+            ok=process.succeeded,
+            message=last_line if process.succeeded else f"{process.ending}: {last_line}",
+            code=process.code,
+            seconds=process.seconds,
             output=output[-4000:],  # Its end, where an error stands, is enough for the journal.
         )
     )

@@ -50,12 +50,10 @@ class Task:
     machine: Machine
     seed: int
     folder: Path  # The target's folder: where commands run.
-    emulated: tuple[str, ...] = ()
-    """Variants made for a GPU that are verified under the emulator instead."""
+    emulated: tuple[str, ...] = ()  # GPU variants that are verified under the emulator instead.
     session: str = ""
     sources_hash: str = ""
-    uncompiled_hash: str = ""
-    """Hash of the target's files that no compiler reads: manifest, reference, baseline, inputs."""
+    uncompiled_hash: str = ""  # Hash of the target's files that no compiler reads.
     hypothesis: str = ""
     workshop: Workshop | None = None  # Where the target may be edited; None outside a session.
     patterns: tuple[Pattern, ...] = ()  # All patterns that the session can reach.
@@ -67,9 +65,8 @@ class Task:
     @property
     def has_change_steps(self) -> bool:
         """Whether any step judges or asks for a code change."""
-        return any(
-            step.action.startswith(ON_CHANGE) for pattern in self.patterns for step in pattern.steps
-        )
+        steps = (step for pattern in self.patterns for step in pattern.steps)
+        return any(step.action.startswith(ON_CHANGE) for step in steps)
 
     def first_step(self, action: str) -> Step | None:
         """The first step with this action; None if no step has it."""
@@ -83,13 +80,10 @@ class Past:
 
     known_good: Mapping[str, KnownGood] = field(default_factory=dict)
     """Variant to its last known-good build: the last for which all gates passed."""
-    verified_builds: tuple[EarlierTry, ...] = ()
-    """Builds that the gate judged in earlier sessions, oldest first."""
-    reverted_changes: tuple[TriedChange, ...] = ()
-    """Code changes that lost and were reverted in earlier sessions, in the same environment."""
+    verified_builds: tuple[EarlierTry, ...] = ()  # Those judged in earlier sessions, oldest first.
+    reverted_changes: tuple[TriedChange, ...] = ()  # Lost in earlier sessions, same environment.
     sessions: tuple[SessionRow, ...] = ()  # Earlier sessions of the target, oldest first.
-    read_steps: Callable[[str], Sequence[Finished]] = lambda session: ()
-    """Takes the id of an earlier session; returns its finished steps."""
+    read_steps: Callable[[str], Sequence[Finished]] = lambda session: ()  # Session id to its steps.
 
 
 @dataclass(frozen=True)
@@ -99,8 +93,7 @@ class Context:
     bench: Bench  # Processes that run and judge variants.
     task: Task
     past: Past = field(default_factory=Past)
-    preemption_watch: Watch | None = None
-    """A thread that polls the cloud for a preemption notice; None: no watch."""
+    preemption_watch: Watch | None = None  # A thread that polls the cloud for a notice, or None.
     finished: Sequence[Finished] = ()  # The steps of this session that have ended.
     budget_s: float = 60.0
     kill_after_s: float = 600.0  # Time limit in seconds: then every process of the step is killed.
@@ -110,7 +103,7 @@ class Context:
         return shlex.join(["loop", *words, *target_options(self.task.folder)])
 
     def latest_output(self, action: str, output_class: type[OutputType]) -> OutputType | None:
-        """Result of class `output_class` of the last finished step with this action; None if none has a result."""
+        """The `output_class` result of the last step with this action; None without one."""
         records = [record for record in self.finished if record.action == action and record.output]
         return read_output(records[-1], output_class) if records else None
 
@@ -125,12 +118,10 @@ class Result(Generic[ActionOutput]):
     output: ActionOutput
     samples: Mapping[str, Sequence[Segment]] = field(default_factory=dict)
     paused: bool = False  # Whether the step waits for a person, for example for a code change.
-    idle: bool = False
-    """Whether there was nothing to do: a step that passes counts as skipped then, and its message says why."""
+    idle: bool = False  # Whether there was nothing to do: then passed counts as skipped.
 
 
-RunningAction = Waiting[Result[ActionOutput]]
-"""A running action: yields ticks while it waits, then returns its result."""
+RunningAction = Waiting[Result[ActionOutput]]  # Yields ticks while it waits; returns its result.
 
 
 class NoArguments(Model):
@@ -156,7 +147,7 @@ class Action:
 
     @property
     def output(self) -> type[Output]:
-        """The model of the output, whose fields a gate may read: `X` of the return type `RunningAction[X]`."""
+        """The model of the output, whose fields a gate may read: `X` in `RunningAction[X]`."""
         _, _, result = get_args(get_type_hints(self.run)["return"])
         return get_args(result)[0]  # type: ignore[no-any-return]
 
@@ -169,54 +160,37 @@ class ResultLifetime(Model):
     """For how long a result of an earlier session is reused."""
 
     lasts_h: Annotated[float, Field(ge=0, le=24 * 30)] = 0
-    """Hours for which an earlier session's result is reused if loop, the machine, and all files of the target
-    that no compiler reads are unchanged. 0: never reused."""
+    """Hours for which an earlier session's result is reused if loop, the machine, and all files of
+    the target that no compiler reads are unchanged. 0: never reused."""
 
 
 def dependency_hash(context: Context, action: str, *build_ids: str) -> str:
-    """Hash of all that a step's result depends on but the seed: loop, machine, target, variants, workloads and
-    `build_ids`. Empty outside a session: nothing is reused then."""
+    """Hash of all that a step's result depends on but the seed: loop, machine, target, variants,
+    workloads and `build_ids`. Empty outside a session: nothing is reused then."""
     task, bench = context.task, context.bench
     if not task.uncompiled_hash:
         return ""
     machine_text = task.machine.model_dump_json(exclude=IRRELEVANT_FIELDS)
     names = json.dumps([task.variants, task.emulated, task.plan.workloads, task.plan.checks])
-    texts = [
-        action,
-        _hash_of_loop(),
-        task.uncompiled_hash,
-        machine_text,
-        bench.device,
-        str(bench.threads),
-        names,
-    ]
-    return content_hash([*texts, *build_ids])
+    texts = [action, _hash_of_loop(), task.uncompiled_hash, machine_text, bench.device]
+    return content_hash([*texts, str(bench.threads), names, *build_ids])
 
 
 def reuse_result(
-    context: Context,
-    output_class: type[OutputType],
-    dependencies_hash: str,
-    lifetime: ResultLifetime,
+    context: Context, output_class: type[OutputType], inputs_digest: str, lifetime: ResultLifetime
 ) -> OutputType | None:
-    """The result with this hash of the last earlier session that has one, as `output_class`; its message names
-    that session. None without one, if it was not good, or if that session began more than `lasts_h` ago."""
-    oldest_start = datetime.datetime.now(datetime.UTC) - datetime.timedelta(hours=lifetime.lasts_h)
-    rows = [row for row in context.past.sessions if dependencies_hash in row.lasting]
-    row = rows[-1] if dependencies_hash and rows else None
-    if (
-        row is None
-        or not row.lasting[dependencies_hash]
-        or row.started is None
-        or row.started < oldest_start
-    ):
+    """The result with this `dependency_hash` of the last earlier session that has one; its message
+    names that session. None without one, if it was not good, or began more than `lasts_h` ago."""
+    oldest = datetime.datetime.now(datetime.UTC) - datetime.timedelta(hours=lifetime.lasts_h)
+    rows = [row for row in context.past.sessions if inputs_digest in row.lasting]
+    row = rows[-1] if inputs_digest and rows else None
+    if row is None or row.started is None or row.started < oldest or not row.lasting[inputs_digest]:
         return None
     for output in reversed(outputs_of(context.past.read_steps(row.id), output_class)):
-        if output.rests_on == dependencies_hash:
-            message = (
-                f"{output.message}; taken from {row.id}: nothing that it depends on has changed"
-            )
-            return output.model_copy(update={"taken_from": row.id, "message": message})
+        if output.rests_on == inputs_digest:
+            reason = f"taken from {row.id}: nothing that it depends on has changed"
+            fields = {"taken_from": row.id, "message": f"{output.message}; {reason}"}
+            return output.model_copy(update=fields)
     return None
 
 
@@ -224,6 +198,5 @@ def reuse_result(
 def _hash_of_loop() -> str:
     """Hash of loop's own sources: another version of the gate may find something else."""
     sources = [path for path in PACKAGE.rglob("*") if path.suffix in SOURCE_SUFFIXES]
-    return content_hash(
-        [hash_files(sources, PACKAGE), hash_files(include_folder().glob("*.h"), include_folder())]
-    )
+    include = include_folder()
+    return content_hash([hash_files(sources, PACKAGE), hash_files(include.glob("*.h"), include)])

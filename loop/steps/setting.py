@@ -32,21 +32,21 @@ class Setting:
 
 
 def read_setting(target: Path | None) -> Setting:
-    """Read a project's definitions. Raises DefinitionError with every mistake of the first bad file."""
+    """Read a project's definitions. Raises DefinitionError with all mistakes of one bad file."""
     project = find_project(target, Path.cwd())
     definition = targets.read_target(project).value
     return Setting(project, definition, definitions.patterns(project), definitions.plans(project))
 
 
 def trusted_setting(target: Path | None, screen: Screen) -> Setting:
-    """Read a project's definitions, for a command that runs its code. Asks for trust first; raises Untrusted."""
+    """Read a project's definitions for a command that runs its code. Raises Untrusted."""
     setting = read_setting(target)
     ask_for_trust(setting.project, screen)
     return setting
 
 
 def ask_for_trust(project: Project, screen: Screen) -> None:
-    """Ask the user before a project's code runs for the first time, and store a yes. Raises Untrusted."""
+    """Ask before a project's code runs for the first time, and store a yes. Raises Untrusted."""
     if trust.is_trusted(project):
         return
     digest, lines = trust.definition_hash(project), [*trust.what_runs(project)]
@@ -61,25 +61,23 @@ def ask_for_trust(project: Project, screen: Screen) -> None:
 def ask_for_session_trust(
     folder: Path, head: SessionHead, setting: Setting, screen: Screen
 ) -> None:
-    """Ask before a stored session runs commands that the project does not define. Raises Untrusted for a no."""
-    lines = trust.untrusted_commands(
-        folder, head, [read.value for read in setting.patterns.values()]
-    )
+    """Ask before a stored session runs commands that the definitions lack. Raises Untrusted."""
+    patterns = [file.value for file in setting.patterns.values()]
+    lines = trust.untrusted_commands(folder, head, patterns)
     if not lines:
         return
-    heading = f"{folder}: you did not begin this session here. Besides what the definitions name it would run:"
-    screen.say("\n  ".join([heading, *lines]))
+    problem = f"{folder}: you did not begin this session here, and the definitions do not run"
+    screen.say("\n  ".join([f"{problem} what it would run:", *lines]))
     if not screen.confirm("Allow it, for this session?"):
-        reason = f"you did not begin this session here, and the definitions do not run: {'; '.join(lines)}"
         hint = f"look at it, then `{shlex.join(['loop', 'trust', str(folder.resolve())])}`"
-        raise Untrusted(f"{folder}: {reason}", hint)
+        raise Untrusted(f"{problem}: {'; '.join(lines)}", hint)
     trust.grant_session(folder, head)
 
 
 def choose_device(wanted_device: str, target: Target, variants: Sequence[str] = ()) -> Device:
-    """The device to run on. `auto` is cuda if one of the named variants (or of all) is made for a GPU, and there
-    is a GPU or all of them need one: then the error says why there is none. Else it is cpu. Raises LoopError
-    without a usable GPU for cuda, and for a device on which no variant of the target runs or is emulated."""
+    """The device to run on. `auto` is cuda if a named variant (or any) is made for a GPU, and there
+    is a GPU or all of them need one: then the error says why there is none. Else it is cpu. Raises
+    LoopError for cuda without a usable GPU, and if no variant runs or is emulated on the device."""
     has_gpu, wants_gpu = bool(machine().gpus), wanted_device == "cuda"
     if wanted_device == "auto":
         names = variants or target.variants
@@ -90,55 +88,46 @@ def choose_device(wanted_device: str, target: Target, variants: Sequence[str] = 
     if device == "cuda" and not has_gpu:
         raise _no_gpu_error(target)
     if not target.variants_on(device) and not choose_emulated((), target, device):
-        raise UsageError(
-            f"target {target.name} has no variant for {device}", hint="add one to its target.yaml"
-        )
+        message = f"target {target.name} has no variant for {device}"
+        raise UsageError(message, hint="add one to its target.yaml")
     return device
 
 
 def _no_gpu_error(target: Target) -> LoopError:
-    """The error that says why no GPU is usable. Its hint also names what this target can do without one."""
+    """The error that says why no GPU is usable. Its hint names what can be done without one."""
     message, remedy = explain_no_gpu(detect_gpus())
     variants = [variant for variant in target.variants.values() if isinstance(variant, CAbiVariant)]
     other_hint = ""
     if target.emulated_variants or target.variants_on("cpu"):
-        emulated = (
-            " (there the emulator runs what is made for a GPU)" if target.emulated_variants else ""
-        )
+        emulated = " (the emulator runs what is made for a GPU)" if target.emulated_variants else ""
         other_hint = f"run with --device cpu{emulated}, or "
     elif machine().nvcc and any(is_nvcc(variant.build) for variant in variants):
-        command = (
-            f"loop kernels resources --gpu {next(iter(target.devices), 'sm_89')} --target FOLDER"
-        )
+        gpu = next(iter(target.devices), "sm_89")
+        command = f"loop kernels resources --gpu {gpu} --target FOLDER"
         other_hint = f"`{command}` compiles it without a GPU and reports; to run it, "
     return UsageError(message, hint=f"{other_hint}{remedy}")
 
 
 def choose_variants(names: Sequence[str], target: Target, device: Device) -> tuple[str, ...]:
-    """The named variants that run on the device itself; without names, all. Named ones that are emulated are left
-    out (see `choose_emulated`). Raises UsageError for any other name."""
+    """The named variants that run on the device itself; without names, all. Named ones that are
+    emulated are left out (see `choose_emulated`). Raises UsageError for any other name."""
     runnable = target.variants_on(device)
     for name in names:
         if name not in target.variants:
             hint = definitions.name_hint(name, target.variants)
             raise UsageError(f"target {target.name} has no variant {name!r}", hint=hint)
         if device == "cuda" and (mismatch := architecture_mismatch(target, name)):
-            raise UsageError(
-                f"variant {name}: {mismatch}", hint="--device cpu runs it under the emulator"
-            )
+            raise UsageError(f"variant {name}: {mismatch}", hint="--device cpu emulates it")
         if name not in (*runnable, *choose_emulated(names, target, device)):
             device_name = target.variants[name].device
-            raise UsageError(
-                f"variant {name} does not run on {device}", hint=f"--device {device_name}"
-            )
+            raise UsageError(f"variant {name} does not run on {device}", f"--device {device_name}")
     if device == "cuda":
         runnable = tuple(name for name in runnable if not architecture_mismatch(target, name))
     return tuple(name for name in dict.fromkeys(names or runnable) if name in runnable)
 
 
 def architecture_mismatch(target: Target, name: str) -> str:
-    """Why a variant does not run on this GPU: it is made for another architecture. Empty if it is not, if it names
-    none, or without a GPU."""
+    """Why a variant does not run on this GPU: it names another architecture. Else empty."""
     variant, gpu = target.variants[name], detect_gpus().first
     architecture = variant.architecture if isinstance(variant, CAbiVariant) else None
     if architecture is None or gpu is None or gpu.architecture == architecture:
@@ -153,15 +142,15 @@ def choose_emulated(names: Sequence[str], target: Target, device: Device) -> tup
 
 
 def choose_threads(threads: int | None) -> int:
-    """`threads`; None: all cores but one, on which the judge runs. Raises UsageError for more than there are."""
+    """`threads`; None: all cores but one, which the judge needs. UsageError for too many."""
     if threads is not None and not 1 <= threads <= cores():
         raise UsageError(f"--threads {threads}: expected 1 to {cores()}, the cores of this machine")
     return threads or max(1, cores() - 1)
 
 
 def open_bench(setting: Setting, device: Device, threads: int, *, sanitize: bool = False) -> Bench:
-    """The bench of a session, on which nothing runs yet. `sanitize`: build emulated variants with sanitizers.
-    Raises LoopError for cuda without a usable GPU."""
+    """The bench of a session, on which nothing runs yet. `sanitize`: build emulated variants with
+    sanitizers. Raises LoopError for cuda without a usable GPU."""
     if device == "cuda" and not machine().gpus:
         raise _no_gpu_error(setting.target)
     return Bench(
@@ -176,8 +165,8 @@ def open_bench(setting: Setting, device: Device, threads: int, *, sanitize: bool
 
 
 def with_stated_workloads(setting: Setting, names: Sequence[str]) -> Setting:
-    """The setting with a workload set of one workload for each name such as `B=1 S=65`; names without `=` are of
-    sets that exist. Raises UsageError if the target's signature or tolerances have no such workload."""
+    """The setting with a workload set of one workload for each name such as `B=1 S=65`; other names
+    are of sets that exist. Raises UsageError if signature or tolerances have no such workload."""
     target, dtype = setting.target, next(iter(setting.target.tolerance))
     sets: dict[str, tuple[Entry, ...]] = dict(target.workloads)
     for text in (name for name in names if "=" in name):
@@ -185,13 +174,11 @@ def with_stated_workloads(setting: Setting, names: Sequence[str]) -> Setting:
             sets[text] = ({**parse_entry(text)},)
             (workload,) = expand_sets(target.model_copy(update={"workloads": sets}), [text], dtype)
             if workload.dtype not in target.tolerance:
-                raise WorkloadError(
-                    "dtype", f"one of {', '.join(target.tolerance)}", repr(workload.dtype)
-                )
+                expected = f"one of {', '.join(target.tolerance)}"
+                raise WorkloadError("dtype", expected, repr(workload.dtype))
         except WorkloadError as error:
-            example = format_entry(
-                make_entry(target.signature, expand_sets(target, target.workloads, dtype)[0])
-            )
+            first_workload = expand_sets(target, target.workloads, dtype)[0]
+            example = format_entry(make_entry(target.signature, first_workload))
             hint = did_you_mean(error.key, error.known) or f"as in --workloads {example!r}"
             raise UsageError(f"--workloads {text!r}: {error}", hint) from error
     return replace(setting, target=target.model_copy(update={"workloads": sets}))

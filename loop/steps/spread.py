@@ -24,9 +24,7 @@ from loop.model.output import OutputType
 from loop.steps.context import Context, Result
 
 START_S = 60.0  # Seconds that a job's process may take beside its step.
-MOST_KEPT_FOLDERS = (
-    1000  # Job folders that are kept, so that a resumed campaign can reuse their results.
-)
+MOST_KEPT_FOLDERS = 1000  # Job folders that are kept: a resumed campaign reuses their results.
 SAMPLES = f"{folder.RESULTS}/samples.json"  # Path of a step's raw samples in its job's folder.
 _SAMPLES = TypeAdapter(dict[str, tuple[Segment, ...]])
 
@@ -40,8 +38,7 @@ class Part:
     variants: Sequence[str]
     sets: Sequence[str]  # Workload sets that are timed; `checks` are only verified.
     checks: Sequence[str] = ()
-    measures_time: bool = False
-    """Whether the job measures time: then it runs alone on its CPU, and only on devices of one group."""
+    measures_time: bool = False  # Whether it measures time: alone on its CPU, on one device group.
     returns_samples: bool = False
     folder: Path | None = None  # Folder to copy to the job, whole; None: the target's own files.
     target: str = "."  # The target's folder inside the copied folder.
@@ -50,9 +47,9 @@ class Part:
 def run_jobs(
     context: Context, action: str, parts: Sequence[Part], group: str = ""
 ) -> Waiting[list[JobFolder]]:
-    """Run one job for each part and wait for all; returns them in this order, also those that failed. Jobs of this
-    session that are done already are reused. `group`: the only group of devices on which jobs may measure time;
-    empty: the group with most jobs."""
+    """Run one job for each part and wait for all; returns them in this order, also those that
+    failed. Jobs of this session that are done already are reused. `group`: the only group of
+    devices on which jobs may measure time; empty: the group with most jobs."""
     campaign = context.task.campaign
     folder.remove_old_jobs(MOST_KEPT_FOLDERS)
     jobs = [_prepare_job(context, action, part) for part in parts]
@@ -67,10 +64,10 @@ def run_jobs(
 
 
 def run_all_comparable(
-    slots: Sequence[Slot], jobs: Sequence[JobFolder], group: str = ""
+    slots: Sequence[Slot], jobs: Sequence[JobFolder], group: str
 ) -> Waiting[None]:
-    """Run all jobs, with timings from one group of devices only: `group`; if empty, the group of most jobs. A
-    timing from another group is repeated elsewhere; if that happens twice, the job is refused."""
+    """Run all jobs, with timings from one group of devices only: `group`; if empty, that of most
+    jobs. A timing from another group is repeated elsewhere; the second time, the job is refused."""
     yield from run_all(slots, jobs)
     incomparable = find_incomparable(jobs, group)
     for job, why in incomparable:
@@ -83,47 +80,36 @@ def run_all_comparable(
         job.refuse(f"{why}, and ratios of two kinds of devices are not mixed")
 
 
-def find_incomparable(jobs: Sequence[JobFolder], group: str = "") -> list[tuple[JobFolder, str]]:
-    """Jobs that timed something on a device outside `group`, each with the reason. A group has the same model and
-    versions (`Where.group`). If `group` is empty: the one that timed most of these jobs."""
-    device_by_job = {job: job.device for job in jobs if job.task.times}
-    groups = Counter(device.group for device in device_by_job.values() if device)
-    chosen = group or max(groups, key=groups.__getitem__, default="")
-    others = [
-        (job, device.group)
-        for job, device in device_by_job.items()
-        if device and device.group != chosen
-    ]
+def find_incomparable(jobs: Sequence[JobFolder], group: str) -> list[tuple[JobFolder, str]]:
+    """Jobs that timed something on a device outside `group`, each with the reason. A group has the
+    same model and versions (`Where.group`). Empty: the group that timed most of these jobs."""
+    devices = [(job, job.device) for job in jobs if job.task.times]
+    group_by_job = {job: device.group for job, device in devices if device}
+    counts = Counter(group_by_job.values())
+    chosen = group or max(counts, key=counts.__getitem__, default="")
+    others = [(job, other) for job, other in group_by_job.items() if other != chosen]
     return [(job, f"it is {other}; the others are {chosen}") for job, other in others]
 
 
 def _prepare_job(context: Context, action: str, part: Part) -> JobFolder:
-    """Create the folder of one job: files (of `part.folder`, else the target's) and a `loop run step` command. Its
-    id is their hash, so that this session finds the job again."""
+    """Create the folder of one job: files (of `part.folder`, else the target's) and a `loop run
+    step` command. Its id is their hash, so that this session finds the job again."""
     bench, task = context.bench, context.task
     project = Project(bench.folder, bench.folder / "sessions", bundled=False)
     root = part.folder or bench.folder
     paths = part.folder.rglob("*") if part.folder else targets.source_files(project)
     files = [path for path in sorted(paths) if path.is_file()]
-    words = [
-        "run",
-        "step",
-        action,
-        "--json",
-        f"--with={part.arguments.model_dump_json(exclude_defaults=True)}",
-    ]
+    words = ["run", "step", action, "--json"]
+    words += [f"--with={part.arguments.model_dump_json(exclude_defaults=True)}"]
     words += [f"--device={bench.device}", f"--target={part.target}", f"--seed={task.seed}"]
     words += [f"--budget-s={context.budget_s:g}", f"--limit-s={context.kill_after_s:g}"]
     words += [f"--threads={bench.threads}"] if bench.device == "cpu" else []
     words += [f"--samples=../{SAMPLES}"] if part.returns_samples else []
     words += [f"--variant={name}" for name in part.variants]
-    words += [f"--workloads={name}" for name in part.sets] + [
-        f"--checks={name}" for name in part.checks
-    ]
+    words += [f"--workloads={name}" for name in part.sets]
+    words += [f"--checks={name}" for name in part.checks]
     hashes = folder.content_hashes(root, files)
-    compilers = {
-        variant.build.compiler for variant in bench.compiled_variants(part.variants).values()
-    }
+    variants = bench.compiled_variants(part.variants).values()
     # Outside a session no other command may reuse the job: its identity is of this process alone.
     owner = task.session or f"{os.getpid()} {time.time()}"
     job = Job(
@@ -134,27 +120,24 @@ def _prepare_job(context: Context, action: str, part: Part) -> JobFolder:
         needs_gpu=bench.device == "cuda",
         alone=part.measures_time and bench.device == "cpu",
         times=part.measures_time,
-        programs=tuple(sorted(compilers)),
+        programs=tuple(sorted({variant.build.compiler for variant in variants})),
         ttl_s=context.kill_after_s + START_S,
     )
     return folder.create_job(job, root, files)
 
 
 def result_of_job(job: JobFolder, kind: type[OutputType]) -> Result[OutputType]:
-    """The output of a job's step, as class `kind`, and the raw samples that it returned, if any. Raises WorkFailed
-    if there is no output, RuntimeError with the job's traceback if `loop` has a bug there."""
+    """The output of a job's step, as class `kind`, and the raw samples that it returned, if any.
+    Raises WorkFailed without an output, RuntimeError with a traceback for a bug of `loop` there."""
     answer = job.read_answer()
     if "error" in answer:
-        raise WorkFailed(
-            f"job {job.id}: {answer['error']['message']}", hint=answer["error"]["next"]
-        )
+        raise WorkFailed(f"job {job.id}: {answer['error']['message']}", answer["error"]["next"])
     step = answer["steps"][0]
+    message = f"job {job.id} ({job.task.title}): {step['message']}"
     if not step["output"]:
-        raise WorkFailed(f"job {job.id} ({job.task.title}): {step['message']}", hint=step["hint"])
+        raise WorkFailed(message, hint=step["hint"])
     if "traceback" in step["output"]:
-        raise RuntimeError(
-            f"job {job.id} ({job.task.title}): {step['message']}\n{step['output']['traceback']}"
-        )
+        raise RuntimeError(f"{message}\n{step['output']['traceback']}")
     samples: dict[str, tuple[Segment, ...]] = {}
     with contextlib.suppress(OSError, ValueError):
         samples = _SAMPLES.validate_json((job.path / SAMPLES).read_bytes())

@@ -82,11 +82,11 @@ NAMED = [planned.pattern for planned in head_with().plan.patterns]
 def test_every_program_of_a_session_is_the_users_own(changed: Any, command: str, tmp_path: Path) -> None:
     """Proposers and commands: refused until this session is begun or allowed here, then known."""
     head = head_with(**changed)
-    assert (command,) == trust.untrusted_commands(tmp_path, head, NAMED)
+    assert [command] == trust.untrusted_commands(tmp_path, head, NAMED)
     trust.grant_session(tmp_path, head)
-    assert () == trust.untrusted_commands(tmp_path, head, NAMED)
-    assert () == trust.untrusted_commands(tmp_path, head, ()), "its definitions have changed since"
-    assert (command,) == trust.untrusted_commands(tmp_path / "another", head, NAMED)
+    assert [] == trust.untrusted_commands(tmp_path, head, NAMED)
+    assert [] == trust.untrusted_commands(tmp_path, head, ()), "its definitions have changed since"
+    assert [command] == trust.untrusted_commands(tmp_path / "another", head, NAMED)
 
 
 @pytest.mark.parametrize("proposer", ["person", "tuner"])
@@ -94,7 +94,7 @@ def test_a_session_of_another_machine_goes_on_where_the_definitions_name_its_com
     proposer: str, tmp_path: Path
 ) -> None:
     """Sessions with a person or the tuner as proposer run no foreign program."""
-    assert () == trust.untrusted_commands(tmp_path, head_with(campaign={"proposer": proposer}), NAMED)
+    assert [] == trust.untrusted_commands(tmp_path, head_with(campaign={"proposer": proposer}), NAMED)
 
 
 @pytest.mark.slow

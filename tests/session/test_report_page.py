@@ -19,7 +19,7 @@ from loop.session.objective import (
     skipped_if_nothing_judged,
 )
 from loop.session.objective import grade_session as graded
-from loop.session.page import DEFAULT_LIMIT_BYTES, markdown_summary
+from loop.session.page import DEFAULT_BYTES, markdown_summary
 from loop.timing.against_known_good import CompareOutput
 from tests.makers import (
     make_built,
@@ -139,7 +139,7 @@ def test_it_begins_with_its_mark_and_the_verdict() -> None:
     assert lines[3].startswith("**`attention` passed: ")
 
 
-@pytest.mark.parametrize("limit", [1500, 1700, 3000, 10_000, DEFAULT_LIMIT_BYTES])
+@pytest.mark.parametrize("limit", [1500, 1700, 3000, 10_000, DEFAULT_BYTES])
 @pytest.mark.slow
 def test_it_fits_and_no_row_is_cut(limit: int) -> None:
     """Rows and fences are whole, and a note says what was left out."""
