@@ -119,8 +119,8 @@ def lines_from_good_sessions(
 
 
 def bisect(context: Context, arguments: NoArguments) -> RunningAction[BisectOutput]:
-    """Search for the commit that made the first regressed variant slower or wrong. Only one regression is
-    searched; the output names the others as not exercised."""
+    """Search for the commit that made the first regressed variant slower or wrong. Only one
+    regression is searched; the output names the others as not exercised."""
     regressions = find_regressions(context)
     not_searched, hint = list[str](), None
     for number, regression in enumerate(regressions, 1):
@@ -144,9 +144,9 @@ def _search_lines(
     lines: Sequence[CommitLine],
     not_searched: tuple[str, ...],
 ) -> RunningAction[BisectOutput]:
-    """Search the first line of commits; the next one if no commit of it is blamed, unless the bad end cannot be
-    tested. `not_searched`: what the output names as not exercised. Raises WorkFailed after the step's time
-    budget."""
+    """Search the first line of commits; the next one if no commit of it is blamed, unless the bad
+    end cannot be tested. `not_searched`: what the output names as not exercised. Raises WorkFailed
+    after the step's time budget."""
     deadline = time.monotonic() + context.budget_s
 
     def check_budget(tick: Tick) -> Tick:

@@ -122,8 +122,8 @@ class Bisection:
                     return (yield from self._search_merges(self._build_answer(move)))
 
     def _build(self, *candidates: Candidate, compiles: bool = True) -> Waiting[None]:
-        """Build these candidates, to know which are one program; a command needs none. One that does not build
-        counts as a program of its own. `compiles`: as `Builder.build`."""
+        """Build these candidates, to know which are one program; a command needs none. One that
+        does not build counts as a program of its own. `compiles`: as `Builder.build`."""
         for candidate in candidates:
             yield Tick(f"building {candidate.short_commit}")
             with contextlib.suppress(Untestable):  # The first probe of it reports why.
@@ -185,8 +185,8 @@ class Bisection:
         self.probes.append(probe)
 
     def _search_merges(self, answer: BisectAnswer) -> Waiting[BisectAnswer]:
-        """If a merge alone is blamed: what a search of its branches blames. The merge stays if that is nothing, or
-        only a small part of the merge's step."""
+        """If a merge alone is blamed: what a search of its branches blames. The merge stays if that
+        is nothing, or only a small part of the merge's step."""
         if len(answer.culprits) != 1 or answer.range:
             return answer
         (merge,) = answer.culprits

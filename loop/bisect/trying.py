@@ -96,9 +96,9 @@ def read_commits(folder: Path, good: str, bad: str | None) -> CommitLine:
 
 
 def branches_of_merge(line: CommitLine, merge: Candidate, *, joined: bool) -> list[CommitLine]:
-    """The branches that a merge joined to the line, from where each left the good commits; empty for no merge.
-    One may be the main line, if the good end lies on a branch. `joined`: only the first branch, with the merge
-    as its bad end, because a failure may need both sides."""
+    """The branches that a merge joined to the line, from where each left the good commits; empty
+    for no merge. One may be the main line, if the good end lies on a branch. `joined`: only the
+    first branch, with the merge as its bad end, because a failure may need both sides."""
     before_merge = line.commits[line.commits.index(merge) - 1]
     good_commits = (before_merge.commit, *line.other_good)
     branches: list[CommitLine] = []
@@ -133,8 +133,8 @@ class Builder:
     """Tree hash of a candidate to its build, or to the reason for its failure."""
 
     def build(self, candidate: Candidate, *, compiles: bool = True) -> Waiting[Build]:
-        """The build of a candidate; each tree is tried once. Raises Untestable if it does not build. Without
-        `compiles` only from the cache: raises Untestable if it is not there."""
+        """The build of a candidate; each tree is tried once. Raises Untestable if it does not
+        build. Without `compiles` only from the cache: raises Untestable if it is not there."""
         if candidate.tree not in self.build_by_tree:
             try:
                 self.build_by_tree[candidate.tree] = yield from self._compile(candidate, compiles)
@@ -233,8 +233,8 @@ class ProbeMemory:
     path: Path
 
     def probes(self) -> tuple[Probe, ...]:
-        """The saved probes, in order. A remark names a damaged line, or a file that was cut: the search makes
-        those probes anew."""
+        """The saved probes, in order. A remark names a damaged line, or a file that was cut: the
+        search makes those probes anew."""
         probes = list[Probe]()
         lines = sums.read_regular(self.path).splitlines() if self.path.exists() else [END]
         if lines[-1:] != [END]:
@@ -273,8 +273,8 @@ class Prober:
     """To measure anew: files of saved probes that this search has emptied. None: it uses what is saved."""
 
     def open_memory(self, *question: str) -> ProbeMemory:
-        """The saved probes of a search; `question`: what is searched, kernel and machine. To measure anew
-        (`emptied`), the first call of a search deletes them."""
+        """The saved probes of a search; `question`: what is searched, kernel and machine. To
+        measure anew (`emptied`), the first call of a search deletes them."""
         name = content_hash("\0".join(question))[:32]
         path = state_folder() / "bisects" / f"{name}.jsonl"
         if self.emptied is not None and path not in self.emptied:
@@ -300,8 +300,8 @@ class Prober:
 
 
 class KernelProbe(Prober):
-    """One variant by today's gate: whether a commit's kernel is right (`correctness`), or how fast it is next to
-    the good end's, in one pair of processes at a time (`latency`)."""
+    """One variant by today's gate: whether a commit's kernel is right (`correctness`), or how fast
+    it is next to the good end's, in one pair of processes at a time (`latency`)."""
 
     builder: Builder
 
@@ -378,9 +378,9 @@ class KernelProbe(Prober):
         return tuple(values)
 
     def ask_gate(self, line: CommitLine) -> Waiting[SearchEnd | None]:
-        """Ask whether the bad end is slower or wrong today, on which workloads, and save what that observes.
-        Latency: time both ends in blocks of process pairs, or reuse saved times; the search goes on from these, on
-        the slower workloads. An uncommitted end is always timed."""
+        """Ask whether the bad end is slower or wrong today, on which workloads, and save what that
+        observes. Latency: time both ends in blocks of process pairs, or reuse saved times; the
+        search goes on from these, on the slower workloads. An uncommitted end is always timed."""
         if self.metric == "correctness":
             return (yield from self._verify_bad_end(line))
         memory, bad, good = self._probe_memory("gate"), line.commits[-1], line.good
