@@ -31,7 +31,7 @@ MOST_GOOD_ENDS = 3  # Commits of earlier sessions that are tried as a good end.
 
 
 def find_regressions(context: Context) -> tuple[Regression, ...]:
-    """Variants that this session found wrong, then those that it found slower, each with its workloads."""
+    """Variants that this session found wrong, then those that it found slower, with workloads."""
     regressions: list[Regression] = []
     size = partial(count_operations, context.bench.target)
     for action, emulated in (("kernel.verify", False), ("kernel.emulate", True)):
@@ -44,9 +44,7 @@ def find_regressions(context: Context) -> tuple[Regression, ...]:
             if any(check.cause in ("later calls", "remembers") for check in failed_checks):
                 failing = _workloads_of_session(context, emulated=emulated)
             if failed_checks:
-                regressions.append(
-                    Regression(checks.variant, "correctness", tuple(failing), emulated)
-                )
+                regressions += [Regression(checks.variant, "correctness", tuple(failing), emulated)]
     compared = context.latest_output("kernel.compare", CompareOutput)
     slower_workloads: dict[str, list[str]] = {}  # Variant to the names of its slower workloads.
     for verdict in compared.verdicts if compared else ():
@@ -54,32 +52,27 @@ def find_regressions(context: Context) -> tuple[Regression, ...]:
         if is_known_good and verdict.verdict == "slower":
             slower_workloads.setdefault(verdict.variant, []).append(verdict.workload)
     for variant, names in slower_workloads.items():
-        workloads = [
-            workload for workload in _workloads_of_session(context) if workload.name in names
-        ]
+        workloads = [w for w in _workloads_of_session(context) if w.name in names]
         regressions.append(Regression(variant, "latency", tuple(workloads)))
     return tuple(regressions)
 
 
 def _workloads_of_session(context: Context, *, emulated: bool = False) -> list[Workload]:
-    """All workloads of the target; `emulated`: in the GPU's types, without those too large for the emulator."""
+    """All workloads; `emulated`: in the GPU's types, without those too large for the emulator."""
+    target = context.bench.target
     sets = [*context.task.plan.workloads, *planned_check_sets(context), *unplanned_sets(context)]
     distinct = distinct_workloads(workloads(context, sets, device="cuda" if emulated else None))
-    return [
-        w for w in distinct if not (emulated and is_too_large_to_emulate(context.bench.target, w))
-    ]
+    return [w for w in distinct if not (emulated and is_too_large_to_emulate(target, w))]
 
 
 def choose_lines(context: Context, regression: Regression) -> tuple[list[CommitLine], str]:
-    """Lines of commits from a good end to the checkout, the latest good end first; and why if there are none."""
+    """Lines of commits from a good end to the checkout, latest first; and why there are none."""
     past, variant = context.past, regression.variant
     if not isinstance(context.bench.target.variants.get(variant), CAbiVariant | PythonVariant):
         return [], "commits of compiled and of Python variants alone are searched"
     known_good = past.known_good.get(variant) if regression.metric == "latency" else None
-    first_good = known_good.commit if known_good else None
-    return lines_from_good_sessions(
-        context.task.folder, regression, past.sessions, first=first_good
-    )
+    first = known_good.commit if known_good else None
+    return lines_from_good_sessions(context.task.folder, regression, past.sessions, first=first)
 
 
 def lines_from_good_sessions(
@@ -90,9 +83,9 @@ def lines_from_good_sessions(
     first: str | None = None,
     bad: str | None = None,
 ) -> tuple[list[CommitLine], str]:
-    """Lines of commits to `bad` (None: the checkout), the latest good end first; and why other good ends have
-    none. A good end is a commit at which a session found the variant good, or the last commit below its
-    uncommitted files. `rows`: sessions, oldest first; `first`: a good end that is tried before theirs."""
+    """Lines of commits to `bad` (None: the checkout), the latest good end first; and why other good
+    ends have none. A good end is a commit at which a session found the variant good, or the last
+    commit below its uncommitted files. `rows`: oldest first; `first`: a good end to try first."""
     try:
         require_repository(folder)
     except LoopError as error:
@@ -132,17 +125,12 @@ def bisect(context: Context, arguments: NoArguments) -> RunningAction[BisectOutp
         not_searched.append(f"a search for why {regression.summary}: {reason}")
         hint = hint or f"name a good revision: {_bisect_command(context, regression, 'REV')}"
     message = (*not_searched, "no variant is wrong, or slower than its known good")[0]
-    return Result(
-        BisectOutput(ok=True, message=message, hint=hint, not_exercised=tuple(not_searched)),
-        idle=True,
-    )
+    output = BisectOutput(ok=True, message=message, hint=hint, not_exercised=tuple(not_searched))
+    return Result(output, idle=True)
 
 
 def _search_lines(
-    context: Context,
-    regression: Regression,
-    lines: Sequence[CommitLine],
-    not_searched: tuple[str, ...],
+    context: Context, regression: Regression, lines: list[CommitLine], not_searched: tuple[str, ...]
 ) -> RunningAction[BisectOutput]:
     """Search the first line of commits; the next one if no commit of it is blamed, unless the bad
     end cannot be tested. `not_searched`: what the output names as not exercised. Raises WorkFailed
@@ -158,9 +146,8 @@ def _search_lines(
 
     try:
         for line in lines:
-            with open_kernel_bisection(
-                regression, line, context.bench, context.task.seed
-            ) as bisection:
+            opening = open_kernel_bisection(regression, line, context.bench, context.task.seed)
+            with opening as bisection:
                 answer = yield from map_ticks(bisection.run(), check_budget)
             blamed = (*answer.culprits, *answer.range)
             # Another good end does not help if the bad end cannot be tested.
@@ -169,19 +156,16 @@ def _search_lines(
     except MachineFailure:
         raise  # The session pauses.
     except LoopError as error:
-        return Result(
-            BisectOutput(
-                ok=False, message=error.message, hint=error.hint, not_exercised=not_searched
-            )
-        )
+        message, hint = error.message, error.hint
+        output = BisectOutput(ok=False, message=message, hint=hint, not_exercised=not_searched)
+        return Result(output)
     names = ", ".join(commit.name for commit in blamed)
     outcome_text = f"{answer.outcome.replace('_', ' ')} {names}".strip()
     command = _bisect_command(context, regression, line.good.short_commit)
+    again = f"on a quieter machine: {command} --again"
     output = BisectOutput(
         ok=answer.outcome in ("culprit", "several", "no_regression"),
-        hint=f"on a quieter machine: {command} --again"
-        if answer.outcome == "inconclusive"
-        else None,
+        hint=again if answer.outcome == "inconclusive" else None,
         message=f"why {regression.summary}: {outcome_text}; {answer.why}",
         not_exercised=not_searched,
         learned=(f"{regression.variant} regressed with {names}.",) if answer.culprits else (),
@@ -195,9 +179,7 @@ def _search_lines(
 def _bisect_command(context: Context, regression: Regression, good: str) -> str:
     """The `loop bisect` command line that searches for a regression. `good`: revision."""
     options = ["--variant", regression.variant, "--metric", regression.metric]
+    signature = context.bench.target.signature
     for workload in regression.workloads:
-        options += [
-            "--workloads",
-            format_entry(make_entry(context.bench.target.signature, workload)),
-        ]
+        options += ["--workloads", format_entry(make_entry(signature, workload))]
     return context.command("bisect", *options, "--seed", str(context.task.seed), "--good", good)

@@ -269,7 +269,7 @@ class Pairs(Observations):
 
     @functools.cached_property
     def clipped(self) -> dict[int, list[float]]:
-        """Position to its log ratios, with outliers clipped near both levels unless they are few."""
+        """Position to its log ratios. Unless they are few, outliers are clipped near levels."""
         observed = {position: values for position, values in self.values_at.items() if values}
         several = [values for values in observed.values() if len(values) > 2]
         deviations = list[float]()
