@@ -610,7 +610,7 @@ def make_from_checkout(target: Path, root: Path) -> Worktree:
 
 
 def copy_worktree(tree: Worktree, root: Path) -> Worktree:
-    """Copy a worktree's files into a repository of one commit; replaces `root`. Raises WorkFailed."""
+    """Copy a worktree's files into a one-commit repository; replaces `root`. Raises WorkFailed."""
     shutil.rmtree(root, ignore_errors=True)
     try:
         shutil.copytree(tree.root, root, ignore=shutil.ignore_patterns(".git"), symlinks=True)
