@@ -37,7 +37,7 @@ def describe_earlier_failures(rows: Sequence[SessionRow], fingerprint: str) -> s
 
 def _describe_cure(rows: Sequence[SessionRow], failed_index: int, failure: FailureSeen) -> str:
     """The first later session on the same target, device and variants that passed the failed step
-    (or failed it for other variants alone), in words; or empty. `failed_index`: of the failed row."""
+    (or failed it for other variants alone), in words; or empty. `failed_index`: the failed one."""
     failed, step = rows[failed_index], (failure.pattern, failure.step)
     if failure.cured_by == failed.id:  # The session itself was resumed, and the step passed.
         return f"gone when that session was resumed{NOTHING_CHANGED}"
