@@ -52,8 +52,7 @@ class BisectRequest:
     workloads: Sequence[str] = ()
     probe: str | None = None  # `exit`: the exit code of `command` decides, not the gate.
     command: Sequence[str] = ()
-    probe_limit_s: float | None = None
-    """Limit of the command; a slower commit is skipped. None: `COMMAND_LIMIT_S`."""
+    probe_limit_s: float | None = None  # Limit on the command; a slower commit is skipped.
     target: Path | None = None
     device: str = "auto"
     threads: int | None = None

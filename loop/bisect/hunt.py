@@ -53,10 +53,8 @@ class Bisection:
     prober: Prober
     sets: tuple[str, ...] = ()  # Workload sets of the target that commits are judged on.
     left_out: tuple[str, ...] = ()  # Workload sets that commits are not judged on.
-    merge: Candidate | None = None
-    """The merge whose branches are searched (without asking the gate again); else None."""
-    probes: list[Probe] = field(default_factory=list)
-    """Observations of the line's commits, from this search and earlier ones."""
+    merge: Candidate | None = None  # The merge whose branches are searched, if it is such a search.
+    probes: list[Probe] = field(default_factory=list)  # From this search and earlier ones.
 
     def run(self) -> Waiting[BisectAnswer]:
         """Search until there is an answer: build both ends, ask the gate what regressed,

@@ -46,8 +46,7 @@ class SearchProblem:
     Neighbours that build the same program share a *position*."""
 
     commits: tuple[str, ...]  # Their hashes.
-    programs: tuple[str, ...]
-    """For each commit a name of the program it builds: equal names, equal programs."""
+    programs: tuple[str, ...]  # A name of the program of each commit: equal names, equal programs.
     metric: Metric = "latency"
 
     @functools.cached_property
@@ -89,10 +88,8 @@ class ProbeRequest:
     commit: int  # Index into the commits of the problem.
     count: int  # Requested observations; fewer may result.
     why: str  # The reason, shown in the table of probes.
-    against: int = 0
-    """The commit it is timed in pairs with: 0, the good end, except in a confirmation."""
-    claim: Claim | None = None
-    """Set in a confirmation: its observations are fresh, and the search does not use them."""
+    against: int = 0  # The commit it is timed with: 0, the good end, except in a confirmation.
+    claim: Claim | None = None  # For a confirmation: its observations are not used in the search.
 
 
 @dataclass(frozen=True)
@@ -126,8 +123,7 @@ class SearchEnd:
         return next((run for run in runs if run[0] != run[1]), None)
 
 
-DECISIVE = math.log(249)
-"""Log odds that decide the side of a build, and that rule out a place of the step."""
+DECISIVE = math.log(249)  # Log odds that decide a build's side, and rule out a place of the step.
 CONFIRMING, REJECTING = 100.0, 20.0  # E-value that confirms a culprit; e-value that rejects it.
 
 
@@ -144,11 +140,9 @@ class Observations:
         right, 0 for wrong. Without confirmations."""
         self.confirmations: dict[tuple[int, int, int], Confirmation] = {}
         """Positions of suspect and parent, and number of the claim, to the confirmation."""
-        self.untestable_reasons: dict[int, str] = {}
-        """Position that cannot be built or tried, to the reason."""
+        self.untestable_reasons: dict[int, str] = {}  # Of positions that cannot be built or tried.
         self.built_positions: set[int] = set()
-        self.lost_reasons: list[str] = []
-        """Reasons of the latest consecutive probes without a result."""
+        self.lost_reasons: list[str] = []  # Reasons of the latest consecutive lost probes.
         self.total_count = 0  # Of observed values, those of confirmations included.
         program_of = dict(zip(problem.commits, problem.programs, strict=True))
         first_programs = [problem.programs[index] for index in problem.first_commits]
@@ -197,17 +191,13 @@ def best_gap(votes: Sequence[float]) -> tuple[int, list[float]]:
 TYPICAL_NOISE, MOST_NOISE = 0.005, 0.025
 """Noise between builds (standard deviation of the log time): the least that a search assumes; and
 the most that it fears before it blames a commit, until the observed builds rule it out."""
-RULED_OUT_Z = -2.8
-"""Normal quantile: noise is ruled out if builds scatter this little in 1 of 400 cases."""
-LEAST_BUILDS, ENOUGH_BUILDS = 7, 11
-"""Fewest builds that show noise; builds after which the search gives up because of it."""
-LEAST_STEP = 3.5
-"""Least step to blame a commit or a range, as a multiple of the noise between builds."""
+RULED_OUT_Z = -2.8  # Normal quantile: noise is ruled out at a chance of 1 in 400.
+LEAST_BUILDS, ENOUGH_BUILDS = 7, 11  # Fewest builds that show noise; enough for an answer by it.
+LEAST_STEP = 3.5  # Least step to blame a commit or range, in multiples of the noise between builds.
 OUTLIER_DEVIATIONS = 4.5  # A pair this many median deviations beyond both levels is clipped.
 ENDS_FIRST_PAIRS, ENDS_LEAST_PAIRS, ENDS_MOST_PAIRS = 3, 8, 200
 """Pairs of the ends before a first look; before `no_regression`; before `inconclusive`."""
-DIFFERENCE_Z, NO_DIFFERENCE_Z = 4.5, 2.6
-"""Standard errors by which ends differ; above which a difference is ruled out."""
+DIFFERENCE_Z, NO_DIFFERENCE_Z = 4.5, 2.6  # Standard errors: ends differ; a difference is ruled out.
 LEVELS_APART, LEVELS_APART_Z = 0.065, 2.8
 """Least distance of a third level from both others: log ratio, and standard errors of pairs."""
 MOST_NEEDED = 8  # After this many times the pairs that a vote needs, more would not decide it.
@@ -217,8 +207,7 @@ NEIGHBOURS, NEIGHBOUR_PRECISION = 13, 9.0
 LEAST_SHARE = 0.15  # Least share of a merge's step that a commit of its branches explains.
 CONFIRM_ABOVE, REJECT_BELOW = 0.3, 0.5
 """Share of the step that a confirmed culprit exceeds; below the other share it is rejected."""
-FIRST_PAIRS, MOST_PAIRS = 4, 60
-"""Pairs of a confirmation before a first look; and at most, unless noise needs more."""
+FIRST_PAIRS, MOST_PAIRS = 4, 60  # Of a confirmation: before a first look; at most, if noise allows.
 FAST_TODAY = "the bad end is as fast today: the machine or its environment may have been slow"
 
 
@@ -238,8 +227,7 @@ class LevelsFit:
     step: float  # Log ratio of the bad level to the good one, above 0.
     noise: float  # Standard deviation of builds on one level, as estimated.
     possible_noise: float  # The most noise that the builds do not rule out.
-    votes: dict[int, float]
-    """Position of each build to its log odds to be bad. An outlier votes like two builds."""
+    votes: dict[int, float]  # Position to log odds to be bad. An outlier votes like two builds.
 
 
 def estimate_noise(residuals: Sequence[tuple[float, float]], quantile: float) -> float:
@@ -419,12 +407,9 @@ class Pairs(Observations):
         return ProbeRequest(commit, max(FIRST_PAIRS - count, 1 + count // 8), why, against, claim)
 
 
-CONSISTENT_RATE = 0.005
-"""Failure rate before the step, and pass rate after it, if all results are consistent."""
-FIRST_RUNS, CONSISTENT_RUNS = 2, 4
-"""First runs of a commit; runs of each end, all failing, before `no_regression`."""
-PASSES_MOST, RUNS_MOST = 60, 200
-"""Runs of the bad end, all passing, before `no_regression`; runs before `inconclusive`."""
+CONSISTENT_RATE = 0.005  # Rate of failures before the step, and of passes after it, if all agree.
+FIRST_RUNS, CONSISTENT_RUNS = 2, 4  # First runs of a commit; failing runs that prove no regression.
+PASSES_MOST, RUNS_MOST = 60, 200  # Passes of the bad end that prove no regression; runs to give up.
 Rates = tuple[float, float]  # Failure rates of two kinds of commits.
 LEAST_RATE = 0.02  # Rates of a confirmation stay at least this far from 0 and 1.
 CLAIMED_RATES = (0.5, 0.05)  # Failure rates of bad and good end that the ends are tested for.
@@ -541,8 +526,7 @@ def runs_evidence(culprit: Sequence[float], parent: Sequence[float], rates: Rate
 
 
 SUSPECTS_MOST = 3  # Rejected suspects after which the search gives up.
-WIDEST_RANGE = 16
-"""A range of more commits, or of more than a quarter of all, is no answer; five always are."""
+WIDEST_RANGE = 16  # Wider ranges, or of over a quarter of all commits, are no answer; 5 always are.
 LOST_MOST = 3  # Consecutive probes without a result, after which the search gives up.
 OBSERVED_MOST = 3000  # Observations after which the search gives up.
 

@@ -53,8 +53,7 @@ class CommitLine:
     top: Path  # The repository's top.
     good: Candidate
     candidates: tuple[Candidate, ...]  # Oldest first; the last is the bad end.
-    other_good: tuple[str, ...] = ()
-    """Other good commits, not on the line: their ancestors are not searched."""
+    other_good: tuple[str, ...] = ()  # Not on the line: their ancestors are not searched.
 
     @property
     def commits(self) -> tuple[Candidate, ...]:
@@ -181,19 +180,14 @@ class Builder:
         raise Untestable(f"it has no variant {self.variant} that is built for {purpose}")
 
 
-REFERENCE_SIDE, CANDIDATE_SIDE = "other", "tried"
-"""Names of the two builds that are timed together."""
+REFERENCE_SIDE, CANDIDATE_SIDE = "other", "tried"  # Names of two builds that are timed together.
 Result = TypeVar("Result")
 LogRatios = Mapping[str, Sequence[float]]
 """Workload to one log(time of a commit / time of the one next to it) a pair of processes."""
-GATE_BLOCKS, GATE_LIMIT_S = 20, 120.0
-"""Blocks in which the gate times both ends; it starts no block later than this."""
-MOST_FAILING_WORKLOADS = 4
-"""A search for a wrong result uses this many of the failing workloads: the smallest."""
-PASSES, PASSES_S = 20, 30.0
-"""The bad end is right if all workloads pass this often, on fresh values; within this time."""
-Observing = Waiting[tuple[float, ...]]
-"""Yields ticks, returns the observed values. Raises Untestable."""
+GATE_BLOCKS, GATE_LIMIT_S = 20, 120.0  # Blocks in which the gate times both ends; no later start.
+MOST_FAILING_WORKLOADS = 4  # A search for a wrong result uses so many failing ones: the smallest.
+PASSES, PASSES_S = 20, 30.0  # The bad end is right if it passes this often; within this time.
+Observing = Waiting[tuple[float, ...]]  # Returns the observed values. Raises Untestable.
 
 
 def map_ticks(working: Waiting[Result], replace_tick: Callable[[Tick], Tick]) -> Waiting[Result]:
@@ -245,13 +239,11 @@ class Prober:
     """Observes candidates: `KernelProbe` or `CommandProbe`."""
 
     metric: Metric
-    builder: Builder | None = None
-    """Builds candidates, and knows which are the same program; None for a command."""
+    builder: Builder | None = None  # Knows which candidates are one program; None for a command.
     workloads: Sequence[Workload] = ()  # Workloads that commits are judged on; empty for a command.
     checks_made: int = 0  # Checks so far, over all commits; 0 if not counted.
     warning: str = ""  # Added to the answer's reason; may be empty.
-    wrong_commits: frozenset[str] = frozenset()
-    """Commits without a speed, because their kernel is wrong."""
+    wrong_commits: frozenset[str] = frozenset()  # Their kernels are wrong, so they have no speed.
     emptied: set[Path] | None = None
     """To measure anew: files of saved probes that this search has emptied; None: it uses them."""
 
@@ -291,8 +283,7 @@ class KernelProbe(Prober):
     builder: Builder
     workloads: Sequence[Workload]
     seed: int
-    checks_by_build: dict[str, VariantChecks] = field(default_factory=dict)
-    """Build id to its checks."""
+    checks_by_build: dict[str, VariantChecks] = field(default_factory=dict)  # By build id.
 
     @property
     def memory(self) -> ProbeMemory:
@@ -452,8 +443,7 @@ def _gate_probe(line: CommitLine, why: str, values: Sequence[float], workload: s
     )
 
 
-SKIP, NOT_RUN, NOT_FOUND = 125, 126, 127
-"""Exit codes: the command cannot judge; cannot start; is not found."""
+SKIP, NOT_RUN, NOT_FOUND = 125, 126, 127  # Exit codes: cannot judge; cannot start; not found.
 COMMAND_LIMIT_S = 600.0  # Time limit of the command on a commit, unless the user sets one.
 
 

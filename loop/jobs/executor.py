@@ -42,8 +42,7 @@ COMMAND_END_LIMIT_S = 30.0  # Seconds that a command has to end after SIGTERM, b
 MIN_FREE_BYTES = 64 << 20  # Free disk space in bytes below which no job begins.
 LONGEST_WAIT_S = 0.1  # Most seconds between two polls of the jobs; the end of one ends the wait.
 CLOSE_LIMIT_S = 60.0  # Most seconds that closed slots have to end their jobs.
-MAX_LOST_IN_A_ROW = 2
-"""A slot that loses this many jobs in a row gets no more, unless no other slot is of its kind."""
+MAX_LOST_IN_A_ROW = 2  # A slot that lost so many jobs gets none, unless no other is of its kind.
 REPEATED_EXIT_CODES = frozenset({ExitCode.PAUSED, ExitCode.OVER_BUDGET})
 """Exit codes after which a job runs again: the machine failed, or the job hung."""
 JOB_ERRORS = (LoopError, OSError, RuntimeError, ValueError, MemoryError)
@@ -146,12 +145,9 @@ def start_detached(folder: JobFolder) -> None:
 class Slot:
     """A place that runs one job at a time, each in a thread of its own."""
 
-    gpu: bool | None = None
-    """True: a GPU; False: a processor; None: the slot takes both kinds of jobs."""
-    host: str = ""
-    """Name of the machine. Jobs with `alone` set need all other slots of this name to be idle."""
-    uuid: str = ""
-    """UUID of the device; empty if not known yet, or if a cluster chooses one for each job."""
+    gpu: bool | None = None  # True: a GPU; False: a processor; None: takes both kinds of jobs.
+    host: str = ""  # Machine. Jobs with `alone` need all other slots of this name to be idle.
+    uuid: str = ""  # Of the device; empty: not known yet, or a cluster chooses one for each job.
     trouble: LoopError | None = None  # Why the slot takes no further job; None: it takes jobs.
     lost_in_a_row = 0.0  # Number of jobs lost in a row; infinite: the slot gets no further job.
     job: JobFolder | None = None  # The job that it runs now.

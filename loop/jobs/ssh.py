@@ -551,8 +551,7 @@ def import_job_sessions(folder: JobFolder, sent: SentJob) -> list[Path]:
     return imported
 
 
-HOSTS_VARIABLE = "LOOP_HOSTS"
-"""Environment variable: names of machines, comma-separated; unset: all of the user's."""
+HOSTS_VARIABLE = "LOOP_HOSTS"  # Environment variable: names, with commas; unset: all hosts.
 AWAY_LIMIT_S = 120.0  # Seconds without an answer after which a machine loses its jobs.
 POLL_S = 0.3
 REMOVE_LIMIT_S = 30.0  # Seconds that a machine has to answer when its last jobs are removed.
@@ -601,8 +600,7 @@ class SshSlot(Slot):
     def __init__(self, host: Host, number: int | None = None) -> None:
         self.host, self.connection = host.name, Connection(host)
         self.gpus = None if number is None else (number,)
-        self.stale_jobs: set[str] = set()
-        """Ids of jobs on the machine that nothing here waits for any longer."""
+        self.stale_jobs: set[str] = set()  # Ids of jobs there that nothing waits for any longer.
 
     def run_in_slot(self, job: JobFolder) -> None:
         """Send a job, poll until it ends, and fetch its results. Raises WorkFailed if its process

@@ -34,8 +34,7 @@ class UnresolvedFailure:
     row: SessionRow  # The last session in which it failed.
     judgement: Judgement
     check: str
-    passed_in: str = ""
-    """A session in which the same sources passed this check, so it is flaky; empty if none."""
+    passed_in: str = ""  # Session in which the same sources passed, so it is flaky; empty if none.
 
 
 def unresolved_failures(
@@ -118,10 +117,8 @@ class TargetState:
     """Variant that this machine can run or emulate, to its workload sets, to their workloads."""
     workload_count: int = 0  # Workloads of the target, also those that a variant does not take.
     for_gpu: bool = True  # Whether some variant is for a GPU.
-    only_emulated: bool = False
-    """Whether the main variants can only be emulated on this machine, which is not timed."""
-    minor_variants: Collection[str] = ()
-    """Examples and baselines: no idea is for their inconclusive speed."""
+    only_emulated: bool = False  # Whether the main variants are emulated here, which is not timed.
+    minor_variants: Collection[str] = ()  # Examples, baselines: their speed may be inconclusive.
 
     def failures_by_variant(self, rows: Sequence[SessionRow]) -> dict[str, list[UnresolvedFailure]]:
         """Variant to its checks that failed and have not passed since on changed sources."""
@@ -191,8 +188,7 @@ class Idea:
     resume: str | None = None
     kept_change: KeptChange | None = None
     blamed_commits: tuple[str, ...] = ()  # The commit to revert or fix first, or several to read.
-    failed_check: UnresolvedFailure | None = None
-    """Failed check to repeat, with its seed, threads and device."""
+    failed_check: UnresolvedFailure | None = None  # To repeat, with its seed, threads and device.
 
 
 def propose_sessions(rows: Sequence[SessionRow], state: TargetState) -> tuple[Idea, ...]:

@@ -430,8 +430,7 @@ PATCH = (*PLAIN_DIFF, "--binary", "--src-prefix=a/", "--dst-prefix=b/")
 """A diff that `git apply` accepts, whatever the user's settings."""
 EDIT_PATHS = ("--", ".", ":(exclude,glob)**/__pycache__/**", ":(exclude,glob)**/sessions/**")
 """Paths that count as edits: what git does not ignore, without `__pycache__` and `sessions`."""
-OWNER_NOTE = "loop-session"
-"""A file in git's private folder of a worktree: the session that uses it. Git deletes both."""
+OWNER_NOTE = "loop-session"  # File in git's private folder of a worktree: the session that uses it.
 TRAILER = "Made-with"  # The trailer of every commit that loop makes.
 STATE_HINT = "set LOOP_STATE to a folder that can be written"
 NOT_COPIED = shutil.ignore_patterns(".git", "sessions", "__pycache__")
@@ -444,8 +443,7 @@ class Worktree:
 
     root: Path
     target: Path
-    repository: Path | None
-    """The user's repository; None where the target is not under git, and this is a copy."""
+    repository: Path | None  # The user's repository; None for a copy of a target outside git.
 
     @property
     def head(self) -> str:
