@@ -9,13 +9,7 @@ from loop.base.errors import LoopError, MachineFailure, WorkFailed
 from loop.base.processes import Tick
 from loop.bisect.hunt import Regression, open_kernel_bisection
 from loop.bisect.trying import MOST_FAILING_WORKLOADS, CommitLine, map_ticks, read_commits
-from loop.gate.kernel import (
-    distinct_workloads,
-    is_too_large_to_emulate,
-    planned_check_sets,
-    unplanned_sets,
-    workloads,
-)
+from loop.gate import kernel
 from loop.model.bisect import BisectOutput
 from loop.model.index import SessionRow
 from loop.model.measurement import SpeedVerdict
@@ -60,9 +54,11 @@ def find_regressions(context: Context) -> tuple[Regression, ...]:
 def _workloads_of_session(context: Context, *, emulated: bool = False) -> list[Workload]:
     """All workloads; `emulated`: in the GPU's types, without those too large for the emulator."""
     target = context.bench.target
-    sets = [*context.task.plan.workloads, *planned_check_sets(context), *unplanned_sets(context)]
-    distinct = distinct_workloads(workloads(context, sets, device="cuda" if emulated else None))
-    return [w for w in distinct if not (emulated and is_too_large_to_emulate(target, w))]
+    sets = (*context.task.plan.workloads, *kernel.planned_check_sets(context))
+    sets = (*sets, *kernel.unplanned_sets(context))
+    workloads = kernel.workloads(context, sets, device="cuda" if emulated else None)
+    distinct = kernel.distinct_workloads(workloads)
+    return [w for w in distinct if not (emulated and kernel.is_too_large_to_emulate(target, w))]
 
 
 def choose_lines(context: Context, regression: Regression) -> tuple[list[CommitLine], str]:
@@ -132,9 +128,8 @@ def bisect(context: Context, arguments: NoArguments) -> RunningAction[BisectOutp
 def _search_lines(
     context: Context, regression: Regression, lines: list[CommitLine], not_searched: tuple[str, ...]
 ) -> RunningAction[BisectOutput]:
-    """Search the first line of commits; the next one if no commit of it is blamed, unless the bad
-    end cannot be tested. `not_searched`: what the output names as not exercised. Raises WorkFailed
-    after the step's time budget."""
+    """Search the first line of commits; the next one if it blames no commit, unless the bad end
+    cannot be tested. `not_searched`: not exercised. Raises WorkFailed after the time budget."""
     deadline = time.monotonic() + context.budget_s
 
     def check_budget(tick: Tick) -> Tick:
@@ -146,9 +141,8 @@ def _search_lines(
 
     try:
         for line in lines:
-            opening = open_kernel_bisection(regression, line, context.bench, context.task.seed)
-            with opening as bisection:
-                answer = yield from map_ticks(bisection.run(), check_budget)
+            with open_kernel_bisection(regression, line, context.bench, context.task.seed) as hunt:
+                answer = yield from map_ticks(hunt.run(), check_budget)
             blamed = (*answer.culprits, *answer.range)
             # Another good end does not help if the bad end cannot be tested.
             if blamed or line.commits[-1].commit in answer.skipped:
@@ -162,10 +156,9 @@ def _search_lines(
     names = ", ".join(commit.name for commit in blamed)
     outcome_text = f"{answer.outcome.replace('_', ' ')} {names}".strip()
     command = _bisect_command(context, regression, line.good.short_commit)
-    again = f"on a quieter machine: {command} --again"
     output = BisectOutput(
         ok=answer.outcome in ("culprit", "several", "no_regression"),
-        hint=again if answer.outcome == "inconclusive" else None,
+        hint=f"on a quiet machine: {command} --again" if answer.outcome == "inconclusive" else None,
         message=f"why {regression.summary}: {outcome_text}; {answer.why}",
         not_exercised=not_searched,
         learned=(f"{regression.variant} regressed with {names}.",) if answer.culprits else (),
@@ -179,7 +172,6 @@ def _search_lines(
 def _bisect_command(context: Context, regression: Regression, good: str) -> str:
     """The `loop bisect` command line that searches for a regression. `good`: revision."""
     options = ["--variant", regression.variant, "--metric", regression.metric]
-    signature = context.bench.target.signature
-    for workload in regression.workloads:
-        options += ["--workloads", format_entry(make_entry(signature, workload))]
+    for w in regression.workloads:
+        options += ["--workloads", format_entry(make_entry(context.bench.target.signature, w))]
     return context.command("bisect", *options, "--seed", str(context.task.seed), "--good", good)

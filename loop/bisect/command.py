@@ -155,8 +155,7 @@ def _open_kernel_bisection(request: BisectRequest, screen: Screen, stack: ExitSt
     built_names = compiled or python
     if len(built_names) != 1:
         number = f"several ({', '.join(built_names)})" if built_names else "none"
-        why = f"one variant that is built is searched, there are {number}"
-        raise UsageError(why, hint="--variant NAME")
+        raise UsageError(f"one built variant is searched, there are {number}", "--variant NAME")
     (name,) = built_names
     variant, emulated = target.variants[name], name not in target.variants_on(device)
     if emulated:
@@ -206,21 +205,20 @@ def _open_command_bisection(request: BisectRequest, stack: ExitStack) -> Bisecti
 
 def run_with_progress(bisection: Bisection, minutes: float | None, screen: Screen) -> BisectAnswer:
     """Run the search to its end, with progress. Raises Stopped at a signal or after `minutes`."""
-    start_time, printed_count = time.monotonic(), 0
+    started, printed_count = time.monotonic(), 0
     with contextlib.closing(bisection.run()) as ticks, signals_as_flags():
         while True:
             raise_if_signalled()
             answer: BisectAnswer | None = None
             probes = tuple(bisection.probes)
             try:
-                note = next(ticks).note
-                screen.status(f"  {note} ({say.seconds(time.monotonic() - start_time)})")
+                screen.status(f"  {next(ticks).note} ({say.seconds(time.monotonic() - started)})")
             except StopIteration as stop:
                 answer = stop.value
                 probes = stop.value.probes  # With those of merged branches.
             except MachineFailure as failure:
                 raise failure.with_instruction("run the same command: it goes on") from failure
-            elapsed_s = time.monotonic() - start_time
+            elapsed_s = time.monotonic() - started
             for number, probe in enumerate(probes[printed_count:], printed_count + 1):
                 text = f"{number}: {probe.commit[:12]} {probe.describe(bisection.prober.metric)}"
                 screen.say(f"  {text} ({probe.why}; {say.seconds(elapsed_s)})")

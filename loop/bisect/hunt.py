@@ -231,8 +231,7 @@ def open_kernel_bisection(
 
 @contextlib.contextmanager
 def open_worktree(line: CommitLine) -> Iterator[Worktree]:
-    """A temporary worktree for one search. First removes those of killed processes, and of this
-    one's number."""
+    """A temporary worktree for one search. First removes what killed processes left."""
     root = state_folder() / "worktrees"
     for folder in root.glob("bisect-*"):
         owner = folder.name.split("-")[1]

@@ -7,8 +7,7 @@ A *position* counts the different builds along the history: 0 is the good end.
 2. Each observed build votes by its log odds to be bad. The score of a place of the step says how
    well it explains all votes. Places within `DECISIVE` of the best are in question: their builds
    are observed until their sides are decided, then the middle one of those that were not observed.
-3. Further builds show how far builds differ by chance. No commit is blamed for a step that is not
-   clearly larger.
+3. Further builds show how far builds differ by chance. Only a clearly larger step blames a commit.
 4. Fresh observations of culprit and parent confirm the culprit. If they do not, the search asks for
    more evidence, and gives up after the third suspect.
 5. A build that is surely neither good nor bad is between two steps: both sides are searched.
@@ -192,7 +191,7 @@ TYPICAL_NOISE, MOST_NOISE = 0.005, 0.025
 """Noise between builds (standard deviation of the log time): the least that a search assumes; and
 the most that it fears before it blames a commit, until the observed builds rule it out."""
 RULED_OUT_Z = -2.8  # Normal quantile: noise is ruled out at a chance of 1 in 400.
-LEAST_BUILDS, ENOUGH_BUILDS = 7, 11  # Fewest builds that show noise; enough for an answer by it.
+LEAST_BUILDS, ENOUGH_BUILDS = 7, 11  # Fewest that show noise; after which noise ends the search.
 LEAST_STEP = 3.5  # Least step to blame a commit or range, in multiples of the noise between builds.
 OUTLIER_DEVIATIONS = 4.5  # A pair this many median deviations beyond both levels is clipped.
 ENDS_FIRST_PAIRS, ENDS_LEAST_PAIRS, ENDS_MOST_PAIRS = 3, 8, 200
@@ -259,11 +258,10 @@ class Pairs(Observations):
     def clipped(self) -> dict[int, list[float]]:
         """Position to its log ratios. Unless they are few, outliers are clipped near levels."""
         observed = {position: values for position, values in self.values_at.items() if values}
-        several = [values for values in observed.values() if len(values) > 2]
         deviations = list[float]()
-        for values in several:
+        for values in observed.values():
             centre = median(values)
-            deviations += [abs(value - centre) for value in values]
+            deviations += [abs(value - centre) for value in values if len(values) > 2]
         if len(deviations) < 6:  # Too few to tell what an outlier is.
             return observed
         margin = OUTLIER_DEVIATIONS * max(median(deviations), 1e-4)
@@ -286,8 +284,7 @@ class Pairs(Observations):
         builds = [TimedBuild(0, 0.0, 0.0)] if low == 0 else []
         for position, values in sorted(self.clipped.items()):
             if low <= position <= high and position > 0:
-                variance = self.pair_variance / len(values)
-                builds.append(TimedBuild(position, fmean(values), variance))
+                builds.append(TimedBuild(position, fmean(values), self.pair_variance / len(values)))
         return builds
 
     def fit(self, low: int, high: int) -> LevelsFit:
@@ -336,9 +333,8 @@ class Pairs(Observations):
             apart = {p: min(abs(p - other) for other in (low, *observed)) for p in unobserved}
             observed = [max(unobserved, key=apart.__getitem__)]
         for position in observed:
-            if (missing := wanted - self.count_at(position)) > 0:
-                count = min(missing, BATCH_MOST)
-                return self.request(position, count, "neighbour: how do builds differ?")
+            if (missing := min(wanted - self.count_at(position), BATCH_MOST)) > 0:
+                return self.request(position, missing, "neighbour: how do builds differ?")
         return None
 
     def compare_ends(self) -> ProbeRequest | SearchEnd | None:
@@ -460,8 +456,7 @@ class Runs(Observations):
 
     @functools.cached_property
     def rates(self) -> Rates:
-        """Failure rates before the step and after it, fitted in turns with its place; fixed while
-        the runs of each commit agree."""
+        """Failure rates before and after the step, fitted with its place; fixed if runs agree."""
         if self.is_consistent:
             return CONSISTENT_RATE, 1 - CONSISTENT_RATE
         runs_of_commits = [runs for _, runs in sorted(self.values_at.items())]
@@ -480,8 +475,7 @@ class Runs(Observations):
         """Runs to add to a commit: probably enough for a failure. 0 if more would not decide."""
         count = self.count_at(position)
         runs_to_failure = math.ceil(1 / max(self.rates[1], LEAST_RATE))
-        wanted = min(max(FIRST_RUNS, runs_to_failure, count // 4), 16)
-        return 0 if count >= RUNS_MOST else wanted
+        return 0 if count >= RUNS_MOST else min(max(FIRST_RUNS, runs_to_failure, count // 4), 16)
 
     def confirm(self, confirmation: Confirmation) -> ProbeRequest | Culprit | None:
         """The culprit, if it surely fails more often than its parent; None if refuted, or still
@@ -495,10 +489,9 @@ class Runs(Observations):
         if evidence <= 1 / REJECTING or len(culprit_runs) + len(parent_runs) >= RUNS_MOST:
             return None
         names = f"{problem.short_hash(suspect)} fail more often than {problem.short_hash(parent)}"
-        why = f"confirm: does {names}?"
         ends = (suspect, parent) if len(culprit_runs) <= len(parent_runs) else (parent, suspect)
         commit, against = map(problem.commit_at, ends)
-        return ProbeRequest(commit, 4, why, against, confirmation.claim)
+        return ProbeRequest(commit, 4, f"confirm: does {names}?", against, confirmation.claim)
 
 
 def runs_vote(runs: Sequence[float], rates: Rates) -> float:
@@ -561,23 +554,22 @@ def _search_range(evidence: Evidence, low: int, high: int) -> ProbeRequest | Sea
     if middle is not None:
         end = SearchEnd("inconclusive", "")
         for part in ((low, middle), (middle, high)):
-            part_move = _search_range(evidence, *part)
-            if isinstance(part_move, ProbeRequest):
-                return part_move
-            confirmed = end.confirmed + part_move.confirmed
+            move = _search_range(evidence, *part)
+            if isinstance(move, ProbeRequest):
+                return move
             # The first part with a reason tells why, if no part has a culprit.
-            end = replace(end if end.why else part_move, confirmed=confirmed)
+            end = replace(end if end.why else move, confirmed=end.confirmed + move.confirmed)
         return end
     rejected = 0
     for confirmation in evidence.confirmations.values():
         suspect, parent = confirmation.suspect, confirmation.parent
         if parent < low or suspect > high:
             continue
-        move = evidence.confirm(confirmation)
-        if isinstance(move, Culprit):
-            return SearchEnd("culprit", "", (move,))
-        if move and evidence.untestable_reasons.keys().isdisjoint((suspect, parent)):
-            return move
+        result = evidence.confirm(confirmation)
+        if isinstance(result, Culprit):
+            return SearchEnd("culprit", "", (result,))
+        if result and evidence.untestable_reasons.keys().isdisjoint((suspect, parent)):
+            return result
         rejected += 1
         if rejected >= SUSPECTS_MOST:
             why = f"{rejected} suspects were not confirmed, lastly {problem.short_hash(suspect)}"
@@ -590,13 +582,13 @@ def _narrow(evidence: Evidence, low: int, high: int, rejected: int) -> ProbeRequ
     for further builds, if noise between builds may explain the step; last for a confirmation.
     `rejected`: failed confirmations in this range; each asks for more evidence."""
     problem = evidence.problem
-    # Only times have noise between builds: code layout does not make builds fail.
-    fit = evidence.fit(low, high) if isinstance(evidence, Pairs) else None
-    if isinstance(evidence, Runs):
+    fit = None  # Only times have noise between builds: code layout does not make builds fail.
+    if isinstance(evidence, Pairs):
+        fit = evidence.fit(low, high)
+        votes = fit.votes
+    else:
         observed = {p: runs for p, runs in evidence.values_at.items() if low <= p <= high}
         votes = {place: runs_vote(runs, evidence.rates) for place, runs in observed.items()}
-    else:
-        votes = evidence.fit(low, high).votes
     testable = [p for p in range(low, high + 1) if p not in evidence.untestable_reasons]
     # The latest position that is surely good and the earliest that is surely bad, if only the ends.
     positions = sorted(votes)

@@ -166,8 +166,7 @@ class Builder:
         try:
             target = read_file(folder / MANIFEST, Target).value
         except LoopError as error:
-            problem = error.message.splitlines()[0]
-            raise Untestable(f"its {MANIFEST} cannot be read: {problem}") from error
+            raise Untestable(f"unreadable {MANIFEST}: {error.message.splitlines()[0]}") from error
         variant, device = target.variants.get(self.variant), self.bench.device
         if self.emulated and self.variant in target.emulated_variants:
             return target.emulated_variant(self.variant)
@@ -211,8 +210,7 @@ class ProbeMemory:
     path: Path
 
     def probes(self) -> tuple[Probe, ...]:
-        """The saved probes, in order. A remark names a damaged line, or a file that was cut: the
-        search makes those probes anew."""
+        """The saved probes, in order. Leaves out damaged ones, with a remark; names a cut file."""
         probes = list[Probe]()
         lines = sums.read_regular(self.path).splitlines() if self.path.exists() else [END]
         if lines[-1:] != [END]:

@@ -53,9 +53,8 @@ EXECUTOR_NAMES = ("local", "ssh", "ray", "slurm")
 
 def run_job(folder: JobFolder, env: Mapping[str, str] = {}, device: Where | None = None) -> int:
     """Run a job's command unless it has ended before. Returns its exit code; negative: a signal
-    ended it; 75: this machine cannot run it; 125: it was begun too often. `env` overrides variables
-    of this process. `device`: None: detect it. Raises LockHeld if another process runs the job,
-    UsageError without a job."""
+    ended it; 75: this machine cannot run it; 125: begun too often. `env`: more variables. `device`:
+    None: detect it. Raises LockHeld if another process runs the job, UsageError without a job."""
     with locked(folder.path / job_files.LOCK):
         if (earlier_code := folder.exit_code) is not None:
             return earlier_code
@@ -84,8 +83,7 @@ def _find_obstacle(folder: JobFolder) -> str:
     digests = content_hashes(source)
     for name, digest in sorted(folder.task.files.items()):
         if digests.get(name) != digest:
-            why = "a copy was torn, or the folder is not shared"
-            return f"{source / name} is not what was submitted: {why}"
+            return f"{source / name} is not what was submitted: a torn copy, or no shared folder"
     for program in folder.task.programs:
         if shutil.which(program) is None:
             return f"no {program} on {platform.node()}"
@@ -133,11 +131,10 @@ def _run_command(folder: JobFolder, env: Mapping[str, str]) -> int:
 def start_detached(folder: JobFolder) -> None:
     """Start a job in its own process, and return at once. The job survives this process."""
     words = [*COMMAND, "job", "run", str(folder.path)]
-    env = {**os.environ, "PYTHONPATH": python_path()}
+    options: dict[str, Any] = {"stdin": DEVNULL, "stdout": DEVNULL, "start_new_session": True}
+    options["env"] = {**os.environ, "PYTHONPATH": python_path()}
     with (folder.path / job_files.STDERR).open("wb") as err:
-        process = subprocess.Popen(
-            words, env=env, stdin=DEVNULL, stdout=DEVNULL, stderr=err, start_new_session=True
-        )
+        process = subprocess.Popen(words, stderr=err, **options)
         folder.write_runner(process.pid)  # Counts as running before its interpreter is up.
     threading.Thread(target=process.wait, daemon=True).start()  # Reaps the child: no zombie.
 
@@ -218,8 +215,7 @@ def run_all(slots: Sequence[Slot], jobs: Sequence[JobFolder]) -> Waiting[None]:
 
 def _start_jobs(slots: Sequence[Slot], queue: list[JobFolder], job_ended: threading.Event) -> None:
     """Start a job of the queue in each idle slot. A job with `alone` set waits until its host is
-    idle, and no other job starts beside it. A slot that lost too many jobs gets none while another
-    of its kind lost fewer."""
+    idle, and runs alone there. A slot that lost many jobs gets none if one like it lost fewer."""
     for slot in slots:
         others = [other for other in slots if other.uuid != slot.uuid and other.gpu == slot.gpu]
         losses = [other.lost_in_a_row for other in others if not other.trouble]

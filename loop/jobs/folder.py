@@ -175,8 +175,7 @@ class JobFolder:
             document = json.loads(read_text(self.path / STDOUT))
             if isinstance(document, dict):
                 return document
-        command_problem = "its command printed no result; it said"
-        problem = "no machine could do it" if self.is_refused else command_problem
+        problem = "no machine could do it" if self.is_refused else "it printed no result; it said"
         message = f"job {self.id}: {problem}: {last_line(self.path / STDERR) or 'nothing'}"
         raise WorkFailed(message, hint=f"see {self.path / STDERR}")
 
@@ -223,8 +222,7 @@ class JobFolder:
         changed = (name for name, digest in digest_by_name.items() if digests.get(name) != digest)
         if wrong := sorted(name for name in changed if not name.startswith(skipped)):
             message = f"{wrong[0]} is not what the job made ({len(wrong)} files differ)"
-            hint = "copy it again, or run the job again"
-            raise WorkFailed(f"{self.path / RESULTS}: {message}", hint)
+            raise WorkFailed(f"{self.path / RESULTS}: {message}", "copy it or run the job again")
 
 
 def _system_id() -> str:

@@ -77,8 +77,7 @@ def check() -> None:
 
 def slots(width: int) -> list[Slot]:
     """Slots on the cluster of RAY_ADDRESS, else on one running here, else on a new local one. Also
-    sends what this process prints to stderr. Raises UsageError for a cluster without an answer, or
-    of other versions."""
+    sends what this process prints to stderr. Raises UsageError: no answer, or other versions."""
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     try:  # Ray replaces signal handlers; restore ours, which stop cleanly.
         ray = importlib.import_module("ray")
@@ -161,9 +160,8 @@ def pack(folder: Path, without: Sequence[str] = ()) -> bytes:
     """A tar archive of a folder, without the top-level names in `without`."""
     buffer = io.BytesIO()
     # The exit code comes last: a job with an exit code has all its results.
-    paths = sorted(folder.iterdir(), key=lambda path: path.name == EXIT_CODE)
     with tarfile.open(fileobj=buffer, mode="w") as archive:
-        for path in paths:
+        for path in sorted(folder.iterdir(), key=lambda path: path.name == EXIT_CODE):
             if path.name not in without:
                 archive.add(path, path.name)
     return buffer.getvalue()

@@ -57,8 +57,7 @@ class SlurmSlot(Slot):
         cancel = ["scancel", "--state=PENDING", f"--name=loop-{job.id}"]
         quiet: dict[str, Any] = {"stdin": DEVNULL, "stdout": DEVNULL, **OWN_SESSION}
         with tempfile.TemporaryFile("w+") as errors:
-            words = ["sbatch", *options]
-            sbatch = subprocess.Popen(words, stderr=errors, **quiet)
+            sbatch = subprocess.Popen(["sbatch", *options], stderr=errors, **quiet)
             try:
                 while (state := job.state) not in ENDED_STATES:
                     if job.is_cancelled and not is_cancelled:  # A job that runs sees `cancel`.

@@ -219,13 +219,12 @@ class Connection:
         stdin = b"echo " + BEGIN_MARKER + script.encode() + b"\necho " + END_MARKER
         command = [*self._ssh, self.host.ssh_address, "exec sh -s"]
         code, out, errors = self._run(command, limit_s, stdin)
-        _, marker, answer = out.partition(BEGIN_MARKER)
+        _, marker, body = out.partition(BEGIN_MARKER)
         if code or not marker:  # 255 is ssh's own exit code, for a lost connection.
             raise self._make_error(errors, is_cut=not marker or code == 255)
-        if not answer.endswith(END_MARKER) and len(answer) < MAX_ANSWER_BYTES:
+        if not body.endswith(END_MARKER) and len(body) < MAX_ANSWER_BYTES:
             raise self._make_error(b"", is_cut=True)
-        output = answer.removesuffix(END_MARKER)[:MAX_ANSWER_BYTES]
-        return output.decode(errors="replace").split("\n")
+        return body.removesuffix(END_MARKER)[:MAX_ANSWER_BYTES].decode(errors="replace").split("\n")
 
     def send(self, root: Path, names: Iterable[str], folder: str, *, link_folder: str = "") -> None:
         """Copy files `names` of `root` to an existing folder below the home. Raises as `_rsync`.
@@ -245,10 +244,9 @@ class Connection:
         words += ["--chmod=D700,F600", f"--max-size={MAX_FILE_BYTES}"]
         for name in names:
             words += [f"--include=/{name}", f"--include=/{name}/**"]
-        remote_folder = f"{self.host.rsync_address}:{source}/"
-        self._rsync([*words, "--exclude=*", remote_folder, f"{folder}/"], b"")
+        self._rsync([*words, "--exclude=*", f"{self.host.rsync_address}:{source}/", f"{folder}/"])
 
-    def _rsync(self, arguments: Sequence[str], stdin: bytes) -> None:
+    def _rsync(self, arguments: Sequence[str], stdin: bytes = b"") -> None:
         """Run rsync with these arguments. Raises the error of `_make_error` if it fails."""
         options = ["-a", "--timeout=60", "--no-owner", "--no-group", "--partial"]
         command = ["rsync", *options, "-e", shlex.join(self._ssh), *arguments]
@@ -277,9 +275,8 @@ class Connection:
             return ended.returncode, out.read(2 * MAX_ANSWER_BYTES), errors.read(MAX_ANSWER_BYTES)
 
     def _make_error(self, stderr: bytes, *, is_cut: bool) -> LoopError:
-        """The error to raise for what ssh or rsync printed: MachineFailure for a full disk there.
-        `is_cut`: the connection failed: UsageError if a retry cannot help, else Unreachable.
-        Otherwise WorkFailed."""
+        """The error to raise for what ssh or rsync printed: MachineFailure for a full disk there;
+        `is_cut` (connection): UsageError if a retry cannot help, or Unreachable; else WorkFailed."""
         text = stderr.decode(errors="replace")
         if DISK_FULL_TEXT in text:
             return self.disk_full_error()
@@ -416,9 +413,8 @@ def ask_facts(connection: Connection) -> dict[str, str]:
     """Name in `FACTS_SCRIPT` (`nvcc`) to text; empty: a missing tool. Raises as `run_script`."""
     values = {"OURS": PYTHON, "MADEBY": MADE_BY, "PYTHON": connection.python}
     lines = connection.run_script(FACTS_SCRIPT, limit_s=120, **values)
-    names = re.findall(r"^say (\w+)", FACTS_SCRIPT, re.MULTILINE)
     pairs = (line.split("=", 1) for line in lines if "=" in line)
-    return {**dict.fromkeys(names, ""), **dict(pairs)}
+    return {**dict.fromkeys(re.findall(r"^say (\w+)", FACTS_SCRIPT, re.M), ""), **dict(pairs)}
 
 
 def list_lacks(connection: Connection, facts: Mapping[str, str]) -> list[str]:

@@ -17,7 +17,6 @@ SEARCHED_SESSIONS = 2000  # Number of latest sessions that are searched when a s
 MOST_SEARCHED_OCCURRENCES = 12  # Number of latest occurrences of a failure with cures to search.
 FACT_LABELS = {"cuda": "nvcc", "gpu": "GPU", "loop_version": "loop"}
 NOTHING_CHANGED = ", with nothing changed that is on record"
-HASH_LENGTH = 12
 
 
 def describe_earlier_failures(rows: Sequence[SessionRow], fingerprint: str) -> str:
@@ -41,10 +40,9 @@ def _describe_cure(rows: Sequence[SessionRow], failed_index: int, failure: Failu
     failed, step = rows[failed_index], (failure.pattern, failure.step)
     if failure.cured_by == failed.id:  # The session itself was resumed, and the step passed.
         return f"gone when that session was resumed{NOTHING_CHANGED}"
-    variants = {*failed.variants, *failed.emulated}
     for later in rows[failed_index + 1 :]:
         is_same_target = (later.target, later.device) == (failed.target, failed.device)
-        has_variants = variants <= {*later.variants, *later.emulated}
+        has_variants = {*failed.variants, *failed.emulated} <= {*later.variants, *later.emulated}
         if later.recorded or not is_same_target or not has_variants:
             continue
         statuses = [run.status for run in later.steps if (run.pattern, run.step) == step]
@@ -66,8 +64,7 @@ def _describe_cure(rows: Sequence[SessionRow], failed_index: int, failure: Failu
                     changes.append(f"{name} {before or 'not there'} -> {after or 'not there'}")
             changes += ["other files of the target"] if failed.ground != later.ground else []
             if failed.commit and later.commit and failed.commit != later.commit:
-                commits = f"{failed.commit[:HASH_LENGTH]}..{later.commit[:HASH_LENGTH]}"
-                changes.append(f"commits {commits}")
+                changes.append(f"commits {failed.commit[:12]}..{later.commit[:12]}")
             if changes:
                 return f"cured in session {later.id} by {'; '.join(changes)}"
             return f"gone in session {later.id}{NOTHING_CHANGED}"

@@ -41,11 +41,10 @@ def session_status(finished: Iterable[Finished], verdicts: Sequence[Verdict]) ->
         if verdict.verdict in ("incorrect", "invalid"):
             return "failed", f"{name} is {verdict.verdict}: {verdict.reason}"
         if verdict.verdict == "slower" and verdict.against == "known_good":
-            key = (name, "known_good")
-            compared = [v.verdict for v in verdicts if (v.variant, v.against) == key]
+            judged = [v.verdict for v in verdicts if (v.variant, v.against) == (name, "known_good")]
             workloads = verdict.workload
-            if len(compared) > 1:
-                workloads = f"{compared.count('slower')} of {len(compared)} workloads"
+            if len(judged) > 1:
+                workloads = f"{judged.count('slower')} of {len(judged)} workloads"
             return "failed", f"{name} is slower than the known good on {workloads}"
     steps = latest_attempts(finished)
     endings: tuple[Status, ...] = ("failed", "aborted", "paused")

@@ -41,9 +41,8 @@ def unresolved_failures(
     rows: Sequence[SessionRow], files_hash: str, workloads_by_variant: Mapping[str, Collection[str]]
 ) -> dict[str, list[UnresolvedFailure]]:
     """Variant to its unresolved failures, latest first. `rows`: sessions of one target, oldest
-    first. A failure on files of `files_hash` (the current ones) stays, even if other files passed
-    since. A failure on a workload that is not in `workloads_by_variant` any more ends when a
-    session finds changed sources right."""
+    first. A failure on the current files (`files_hash`) stays, even if others passed since. One on
+    a workload that is no more in `workloads_by_variant` ends when changed sources are right."""
     # Key of a check: its name, variant, threads, seed, whether it was emulated, and device.
     passes: dict[tuple[object, ...], list[tuple[Sources, int]]] = {}  # With the number of the row.
     flawless: dict[str, list[tuple[Sources, int]]] = {}  # Sessions in which a variant never failed.
@@ -192,8 +191,7 @@ class Idea:
 
 
 def propose_sessions(rows: Sequence[SessionRow], state: TargetState) -> tuple[Idea, ...]:
-    """Proposals for the next session, most urgent first; the last one always applies. `rows`: one
-    target's sessions, oldest first."""
+    """Proposals, most urgent first; the last always applies. `rows`: of a target, oldest first."""
     local_rows = [row for row in rows if not row.recorded]  # `recorded`: before loop, only figures.
     ended_rows = [row for row in local_rows if row.status is not None]
     measured_rows = [row for row in ended_rows if row.ratios]
@@ -221,8 +219,7 @@ def propose_sessions(rows: Sequence[SessionRow], state: TargetState) -> tuple[Id
         why = "no session has measured speed"
         proposals.append(Idea("baseline", "Build, verify and measure against the library", (why,)))
     elif not is_measured:
-        last_id = measured_rows[-1].id
-        why = f"the target's files have changed since {last_id}, the last session that measured"
+        why = f"the target's files changed since {measured_rows[-1].id}, the last that measured"
         proposals.append(Idea("baseline", "Verify and measure what has changed", (why,)))
     answer = last_row.otherwise if last_row and last_row.missed else ""
     if last_row and answer and answer not in {run.pattern for run in last_row.runs}:
@@ -277,8 +274,7 @@ def _ideas_for_regressed(rows: Sequence[SessionRow], state: TargetState) -> Iter
     present_rows = [row for row in rows if row.ground == state.files_hash]
     fast_now = {name for row in present_rows for name in {*row.ratios} - {*row.regressed}}
     for variant, row in latest_row.items():
-        is_fast_now = variant in fast_now and row.ground != state.files_hash
-        if variant not in row.regressed or is_fast_now:
+        if variant not in row.regressed or (variant in fast_now and row.ground != state.files_hash):
             continue
         why = f"it was slower than its known good in {row.id}, and no later session shows otherwise"
         if variant in row.blamed:
@@ -295,8 +291,7 @@ def _ideas_for_regressed(rows: Sequence[SessionRow], state: TargetState) -> Iter
 
 
 def _idea_after_search(variant: str, row: SessionRow, fault: str) -> Idea:
-    """Proposal to revert or fix the commit that `row` blames, or to read several. `fault`: `wrong`
-    or `slower`."""
+    """Proposal to revert or fix the commit that `row` blames. `fault`: `wrong` or `slower`."""
     names = ", ".join(row.blamed[variant])
     commits = tuple(text.partition(" ")[0] for text in row.blamed[variant])
     if commits == (UNCOMMITTED,):

@@ -66,16 +66,15 @@ def predict_duration(estimate_s: float, runs: Iterable[tuple[float, float]]) -> 
     and the weighted median of earlier `runs` (seconds and weight of each)."""
     logs = [(math.log(max(seconds, 1e-6)), weight) for seconds, weight in runs]
     weight = math.fsum(weight for _, weight in logs)
-    prior_log = median_log = math.log(estimate_s)
+    prior_log = middle = math.log(estimate_s)
     deviation = 0.0
     if weight > 0:
-        median_log = weighted_median(logs)
+        middle = weighted_median(logs)
         # 1.4826 makes the median deviation an estimate of a normal standard deviation.
-        deviations = [(abs(log - median_log), weight) for log, weight in logs]
-        deviation = 1.4826 * weighted_median(deviations)
+        deviation = 1.4826 * weighted_median([(abs(log - middle), weight) for log, weight in logs])
     total_weight, freedom = PRIOR_RUNS + weight, SPREAD_RUNS + weight
     variance = (SPREAD_RUNS * PRIOR_SPREAD**2 + weight * deviation**2) / freedom
-    centre = (PRIOR_RUNS * prior_log + weight * median_log) / total_weight
+    centre = (PRIOR_RUNS * prior_log + weight * middle) / total_weight
     return Duration(centre, math.sqrt(variance * (1 + 1 / total_weight)), freedom, weight)
 
 

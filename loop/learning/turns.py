@@ -80,8 +80,7 @@ def scope(context: Context, arguments: NoArguments) -> RunningAction[TurnOutput]
             message = f"{listed} were changed at once, and the simplest, {simplest}, is not right"
             hint = f"put {', '.join(changed[1:])} back as it was, and get {simplest} right first"
     unknown = [f"what changed in {name}: it has no build" for name in names if name not in sides]
-    compiled = [name for name, side in sides.items() if side.build_id]
-    new = [name for name in compiled if name not in good]
+    new = [name for name, side in sides.items() if side.build_id and name not in good]
     unknown += [f"what changed in {name}: it has no known good yet" for name in new]
     return Result(
         TurnOutput(

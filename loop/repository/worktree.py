@@ -27,7 +27,7 @@ FIXED_SETTINGS = (
     *("core.hooksPath=/dev/null", "core.fsmonitor=false", "commit.gpgsign=false"),
     *("tag.gpgsign=false", "log.showSignature=false", "merge.verifySignatures=false"),
     *("protocol.ext.allow=never", "submodule.recurse=false", "advice.detachedHead=false"),
-    *("gc.auto=0", "maintenance.auto=false"),
+    *("gc.auto=0", "maintenance.auto=false", "transfer.fsckObjects=true"),
     *("i18n.logOutputEncoding=UTF-8", "i18n.commitEncoding=UTF-8"),
 )
 """Settings that override the user's in every git command."""
@@ -60,9 +60,8 @@ def git(folder: Path, *arguments: str, **options: Any) -> str:
 
 
 def git_bytes(folder: Path, *words: str, stdin: str = "", env: Mapping[str, str] = {}) -> bytes:
-    """Run git in `folder` and return its output. Raises WorkFailed with git's message on failure.
-    `stdin`: text for its input. `env`: added to its environment. Removes REPOSITORY_VARIABLES from
-    this process's."""
+    """Run git in `folder` and return its output. Raises WorkFailed with git's message. `stdin`:
+    text for its input. `env`: variables for it. Unsets REPOSITORY_VARIABLES in this process."""
     for name in REPOSITORY_VARIABLES:
         os.environ.pop(name, None)
     try:
@@ -154,10 +153,9 @@ def add_new_files(revision: Revision, folder: Path, files_read: Iterable[Path]) 
             return revision
         new_files += [os.path.relpath(parent / name, top) for name in rows.split("\0") if name]
     unnamed = [os.fsencode(name) for name in new_files if not name.startswith(revision.changed)]
-    new_names = [plain_line(name.decode(errors="replace")) for name in unnamed]
-    changed = (*revision.changed, *new_names)[:MAX_CHANGED]
-    dirty = revision.dirty or bool(new_names)
-    return revision.model_copy(update={"dirty": dirty, "changed": changed})
+    added = [plain_line(name.decode(errors="replace")) for name in unnamed]
+    changed = (*revision.changed, *added)[:MAX_CHANGED]
+    return revision.model_copy(update={"dirty": revision.dirty or bool(added), "changed": changed})
 
 
 def export_commit(folder: Path, commit: str, into: Path) -> Path:
@@ -305,12 +303,6 @@ SENT_SETTINGS = re.compile(
 )
 """Git settings to send: storage format and user. Others may contain passwords or addresses."""
 SESSION_BRANCHES = "refs/heads/loop/*"  # Branches that hold the kept changes of sessions.
-VERIFY_OBJECTS = {
-    "GIT_CONFIG_COUNT": "1",
-    "GIT_CONFIG_KEY_0": "transfer.fsckObjects",
-    "GIT_CONFIG_VALUE_0": "true",
-}
-"""Lets git verify objects that come from another machine."""
 
 
 def list_files_to_send(root: Path) -> tuple[str, ...]:
@@ -363,13 +355,12 @@ def _work_tree_files(root: Path) -> Iterator[str]:
 def fetch_session_branches(root: Path, bundle: Path) -> tuple[str, ...]:
     """Fetch the session branches from a git bundle; return the names of new and changed ones. The
     user's branches stay unchanged. Raises WorkFailed for a damaged bundle or a diverged branch."""
-    name_and_commit = "--format=%(refname:short) %(objectname)"
-    list_branches = ("for-each-ref", name_and_commit, SESSION_BRANCHES[:-2])
-    old_lines = set(git(root, *list_branches).splitlines())
+    listing = ("for-each-ref", "--format=%(refname:short) %(objectname)", SESSION_BRANCHES[:-2])
+    old_lines = set(git(root, *listing).splitlines())
     options = ("--quiet", "--no-tags", "--no-write-fetch-head")
     words = ("fetch", *options, "--", str(bundle), f"{SESSION_BRANCHES}:{SESSION_BRANCHES}")
-    git(root, *words, env={**OFFLINE, **VERIFY_OBJECTS})
-    new_lines = [line for line in git(root, *list_branches).splitlines() if line not in old_lines]
+    git(root, *words, env=OFFLINE)
+    new_lines = [line for line in git(root, *listing).splitlines() if line not in old_lines]
     return tuple(line.rpartition(" ")[0] for line in new_lines)
 
 
@@ -494,8 +485,7 @@ class Worktree:
         """Raises LoopError if git would change a folder other than this worktree."""
         top = root_of(self.root)
         if top is None or top.resolve() != self.root.resolve():
-            message = f"{self.root} is no worktree of loop's: git works on {top} there"
-            raise LoopError(message, exit_code=3)
+            raise LoopError(f"{self.root} is no worktree of loop's: git uses {top}", exit_code=3)
 
     def check_out(self, commit: str) -> None:
         """Check out a commit with its submodules. Ignored files, such as build objects, stay.
@@ -581,8 +571,7 @@ def make_from_checkout(target: Path, root: Path) -> Worktree:
         return tree
     unmerged = git(repository, "diff", "--name-only", "--diff-filter=U").splitlines()
     if unmerged:
-        hint = "finish the merge, or `git merge --abort`"
-        raise UsageError(f"{repository / unmerged[0]} is in conflict", hint)
+        raise UsageError(f"{repository / unmerged[0]} is in conflict", "finish or abort the merge")
     tree = make_at_commit(target, root, "HEAD")
     with tempfile.TemporaryDirectory() as folder:
         patch = Path(folder) / "patch"
@@ -594,8 +583,7 @@ def make_from_checkout(target: Path, root: Path) -> Worktree:
             _write_with_git(tree.root, "apply", "--whitespace=nowarn", str(patch))
     # New files of the target follow.
     options = ("--others", "--exclude-standard", "-z", "--", str(target.resolve()))
-    untracked = git(repository, "ls-files", *options)
-    for name in filter(None, untracked.split("\0")):
+    for name in filter(None, git(repository, "ls-files", *options).split("\0")):
         source, destination = repository / name, tree.root / name
         is_kept = not {"sessions", "__pycache__"} & {*Path(name).parts}
         if is_kept and source.is_file() and not source.is_symlink():
@@ -613,8 +601,7 @@ def copy_worktree(tree: Worktree, root: Path) -> Worktree:
     try:
         shutil.copytree(tree.root, root, ignore=shutil.ignore_patterns(".git"), symlinks=True)
     except (OSError, shutil.Error) as error:
-        hint = "look after the disk, then resume"
-        raise WorkFailed(f"{root}: cannot be made: {error}", hint) from error
+        raise WorkFailed(f"{root} cannot be made: {error}", "mend the disk, then resume") from error
     git(root, "init", "--quiet")
     copy = Worktree(root, root / tree.target.relative_to(tree.root), None)
     copy.commit("The incumbent")
@@ -677,8 +664,7 @@ def _common_git_folder(folder: Path) -> Path:
 
 
 def find_worktree(target: Path, root: Path) -> Worktree | None:
-    """The existing worktree of a target at `root`; None if there is none that git knows. Removes
-    the locks that a killed git left."""
+    """The existing worktree of a target at `root`, without a killed git's locks; or None."""
     if not (root / ".git").exists():
         return None
     try:
