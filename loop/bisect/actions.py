@@ -108,8 +108,7 @@ def lines_from_good_sessions(
 
 
 def bisect(context: Context, arguments: NoArguments) -> RunningAction[BisectOutput]:
-    """Search for the commit that made the first regressed variant slower or wrong. Only one
-    regression is searched; the output names the others as not exercised."""
+    """Search the commit that made the first regressed variant slower or wrong; name the others."""
     regressions = find_regressions(context)
     not_searched, hint = list[str](), None
     for number, regression in enumerate(regressions, 1):

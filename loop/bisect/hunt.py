@@ -161,8 +161,7 @@ class Bisection:
         self.probes.append(probe)
 
     def _search_merges(self, answer: BisectAnswer) -> Waiting[BisectAnswer]:
-        """If a merge alone is blamed: what a search of its branches blames. The merge stays if that
-        is nothing, or only a small part of the merge's step."""
+        """If a merge alone is blamed: what a search of its branches blames, unless it is too little."""
         if len(answer.culprits) != 1 or answer.range:
             return answer
         (merge,) = answer.culprits

@@ -8,8 +8,7 @@ A *position* counts the different builds along the history: 0 is the good end.
    well it explains all votes. Places within `DECISIVE` of the best are in question: their builds
    are observed until their sides are decided, then the middle one of those that were not observed.
 3. Further builds show how far builds differ by chance. Only a clearly larger step blames a commit.
-4. Fresh observations of culprit and parent confirm the culprit. If they do not, the search asks for
-   more evidence, and gives up after the third suspect.
+4. Fresh observations of culprit and parent confirm it. Else: more evidence, up to three suspects.
 5. A build that is surely neither good nor bad is between two steps: both sides are searched.
 """
 
@@ -41,8 +40,7 @@ class Confirmation:
 
 @dataclass(frozen=True)
 class SearchProblem:
-    """The commits to search, oldest first: the first is the good end, the last the bad one.
-    Neighbours that build the same program share a *position*."""
+    """Commits from the good end to the bad. Neighbours of the same program share a *position*."""
 
     commits: tuple[str, ...]  # Their hashes.
     programs: tuple[str, ...]  # A name of the program of each commit: equal names, equal programs.
@@ -127,16 +125,14 @@ CONFIRMING, REJECTING = 100.0, 20.0  # E-value that confirms a culprit; e-value 
 
 
 class Observations:
-    """The probes so far, by position; `Pairs` and `Runs` draw conclusions from them. Methods name a
-    range of positions by its ends, `low` and `high`, which differ."""
+    """The probes so far, by position, for `Pairs` and `Runs`. `low` and `high`: ends of a range."""
 
     def __init__(self, problem: SearchProblem, probes: Sequence[Probe]) -> None:
         """Sort values by position, without programs that were taken back. A measured probe without
         a finite value counts as lost. Ratios to other commits than the good end only confirm."""
         self.problem = problem
         self.values_at: dict[int, list[float]] = {}
-        """Position to log(time of the commit / time of the good end); for correctness to 1 for
-        right, 0 for wrong. Without confirmations."""
+        """Position to log(time / the good end's), or 1 right, 0 wrong. Without confirmations."""
         self.confirmations: dict[tuple[int, int, int], Confirmation] = {}
         """Positions of suspect and parent, and number of the claim, to the confirmation."""
         self.untestable_reasons: dict[int, str] = {}  # Of positions that cannot be built or tried.
@@ -503,11 +499,10 @@ def runs_vote(runs: Sequence[float], rates: Rates) -> float:
 
 
 def runs_evidence(culprit: Sequence[float], parent: Sequence[float], rates: Rates) -> float:
-    """Evidence that the culprit fails more often: an e-value of blocks, each with one run of both.
-    `culprit`, `parent`: their runs, 1 for passed. `rates`: failure rates a of culprit and b of
-    parent, set before the first run. With c = (a + b) / 2 a block's evidence is P_a(x) P_b(y) /
-    (P_c(x) P_c(y)), at most 1 in the mean for any common rate (Turner, Ly and Grünwald 2024,
-    "Generic e-variables for exact sequential k-sample tests")."""
+    """Evidence that the culprit fails more often: an e-value of blocks, each with one run of both (1:
+    passed). `rates`: failure rates a of culprit and b of parent, set before the first run. With c =
+    (a + b) / 2 a block's evidence is P_a(x) P_b(y) / (P_c(x) P_c(y)), at most 1 in the mean for any
+    rate (Turner, Ly and Grünwald 2024, "Generic e-variables for exact sequential k-sample tests")."""
     culprit_rate, parent_rate = (min(max(rate, LEAST_RATE), 1 - LEAST_RATE) for rate in rates)
     common_rate, evidence = (culprit_rate + parent_rate) / 2, 1.0
     for passed, parent_passed in zip(culprit, parent, strict=False):
@@ -600,8 +595,7 @@ def _narrow(evidence: Evidence, low: int, high: int, rejected: int) -> ProbeRequ
         for position in sorted(votes, key=lambda position: abs(votes[position])):
             if good < position < bad and (count := evidence.next_count(low, high, position)):
                 return evidence.request(position, count, "again: not decided whether it regressed")
-        # The unobserved build in the middle. Untestable commits cluster: with 2, 3, 4 of them, if
-        # possible one that is 3, 9, 27 positions away.
+        # The middle unobserved build, 3, 9, 27 away from 2, 3, 4 untestable ones: they cluster.
         untestable = [position for position in evidence.untestable_reasons if good < position < bad]
         distances = dict[int, int]()
         for place in range(good + 1, bad):

@@ -246,8 +246,7 @@ class Prober:
     """To measure anew: files of saved probes that this search has emptied; None: it uses them."""
 
     def open_memory(self, *question: str) -> ProbeMemory:
-        """The saved probes of a search; `question`: what is searched, kernel and machine. To
-        measure anew (`emptied`), the first call of a search deletes them."""
+        """Saved probes of a search. `question`: what, kernel, machine. Deletes them if `emptied`."""
         name = content_hash("\0".join(question))[:32]
         path = state_folder() / "bisects" / f"{name}.jsonl"
         if self.emptied is not None and path not in self.emptied:
@@ -261,8 +260,7 @@ class Prober:
         raise NotImplementedError
 
     def observe(self, candidate: Candidate, count: int, against: Candidate) -> Observing:
-        """`count` observations of a candidate. Latency: log(its time / that of `against`), above 0
-        is slower. Correctness: 1 good, 0 bad. Raises Untestable."""
+        """`count` of: log(time / that of `against`), or 1 good, 0 bad. Raises Untestable."""
         raise NotImplementedError
 
     def ask_gate(self, line: CommitLine) -> Waiting[SearchEnd | None]:
@@ -447,8 +445,7 @@ COMMAND_LIMIT_S = 600.0  # Time limit of the command on a commit, unless the use
 
 @dataclass
 class CommandProbe(Prober):
-    """Runs a command in a worktree that holds a commit; its exit code says good or bad. A commit on
-    which it exceeds its time limit is skipped."""
+    """Runs a command in a worktree at a commit; its exit code says good or bad. Hangs are skipped."""
 
     command: Sequence[str]
     worktree: Worktree
@@ -468,8 +465,7 @@ class CommandProbe(Prober):
         return self.worktree.describe_empty_submodules()
 
     def ask_gate(self, line: CommitLine) -> Waiting[SearchEnd | None]:
-        """Run the command on the good end before a new search. Raises WorkFailed if it cannot run:
-        a missing program would make every commit bad."""
+        """Try the command on the good end first. Raises WorkFailed if it cannot run, at no commit."""
         good = line.good
         if not self.memory.probes():
             completed = yield from self._run(good)

@@ -95,9 +95,9 @@ MAX_FILE_BYTES = 1 << 30  # Largest file in bytes that is fetched.
 BUNDLE_FILE = "branches.bundle"  # File with the git branches of sessions that were kept there.
 START_LOG = "begun"  # File with what the process that runs the job printed: why it could not begin.
 
-# name PID: prints number, start time and boot id of a process that runs, as
-# `JobFolder.write_runner`. alive JOB: true if the process in its `pid` file runs. running: prints a
-# line for each job that runs: its id, and the name of its project's folder.
+# name PID: prints number, start time and boot id of a process that runs, as `JobFolder` does.
+# alive JOB: true if the process in its `pid` file runs.
+# running: prints a line for each job that runs: its id, and the name of its project's folder.
 SHELL_FUNCTIONS = f"""
 cd "$HOME" && mkdir -p -m 700 {LOOP_FOLDER} && cd {LOOP_FOLDER} && mkdir -p jobs trees || exit 1
 name() {{
@@ -133,8 +133,7 @@ cd jobs/@ID@ || exit 1
   echo "$(name $!) $(readlink /proc/self/ns/pid)" >pid  # It counts as running at once.
 }
 """
-# Prints the job that runs in the old tree, else replaces that tree. Moves git's worktree records to
-# the new one, which already has the sessions' branches.
+# Prints the job that runs in the old tree, else replaces it. git's worktree records move along.
 SWAP_SCRIPT = """
 running | grep " @TREE@$" || {
   if [ -d trees/@TREE@/.git/worktrees ] && [ -d trees/@TREE@.new/.git ]; then
@@ -276,7 +275,7 @@ class Connection:
 
     def _make_error(self, stderr: bytes, *, is_cut: bool) -> LoopError:
         """The error to raise for what ssh or rsync printed: MachineFailure for a full disk there;
-        `is_cut` (connection): UsageError if a retry cannot help, or Unreachable; else WorkFailed."""
+        `is_cut`: Unreachable, or UsageError if a retry cannot help; else WorkFailed."""
         text = stderr.decode(errors="replace")
         if DISK_FULL_TEXT in text:
             return self.disk_full_error()

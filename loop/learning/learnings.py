@@ -10,9 +10,8 @@ from loop.report.markdown import one_line
 
 
 def session_verdicts(finished: Iterable[Finished]) -> tuple[Verdict, ...]:
-    """Verdicts of all steps, from their last attempts, with kept changes applied. An incorrect
-    variant keeps no speed verdict. A kept change's verdicts replace those on the earlier code;
-    those against the known good are left out, because that is another build."""
+    """Verdicts of all steps' last attempts, with kept changes: theirs replace those on earlier code,
+    but not against the known good, another build. An incorrect variant keeps no speed verdict."""
     records = latest_attempts(finished)
     kept_changes = kept_runs(records)
     verdicts: list[Verdict] = []

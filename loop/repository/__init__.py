@@ -4,6 +4,5 @@ Begin with `worktree.git`, which runs the program. The user's index, hooks and b
 Until a repository is trusted, no program of its configuration runs (filters, helpers, transports).
 - It reads commits, uncommitted files, files of an earlier commit, the commits between two others;
   the files of a repository that another machine needs, and the branches that come back.
-- A worktree is a folder where a session edits a target. A target outside git is copied into a new
-  repository. Submodules are copied from the user's checkout.
+- A worktree is a folder where a session edits a target; outside git: a new repository with a copy.
 """

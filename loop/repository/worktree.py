@@ -159,8 +159,7 @@ def add_new_files(revision: Revision, folder: Path, files_read: Iterable[Path]) 
 
 
 def export_commit(folder: Path, commit: str, into: Path) -> Path:
-    """Write the files of `folder` at a commit below `into`, and return `into`. The checkout and its
-    index stay unchanged. Raises WorkFailed if the commit is missing."""
+    """Write the files of `folder` at a commit below `into`, and return that. Raises WorkFailed."""
     try:
         top = (root_of(folder) or folder).resolve()
         path_in_repository = folder.resolve().relative_to(top).as_posix()
@@ -381,9 +380,8 @@ class MissingSubmodule(WorkFailed):
 
 
 def fill_submodules(checkout: Path, root: Path) -> None:
-    """Check out the submodules of worktree `root` at the commits in its HEAD, without the network.
-    Sources are the user's checkout, or git's own copy in `.git/modules/PATH`. Other submodules stay
-    empty. Raises MissingSubmodule if no source has the commit."""
+    """Check out the submodules of worktree `root` at its HEAD's commits, offline, from the user's
+    checkout or git's copy in `.git/modules/PATH`; others stay empty. Raises MissingSubmodule."""
     commit_by_path = object_hashes(root, "HEAD", SUBMODULE_MODE)
     if not commit_by_path:
         return
@@ -556,9 +554,8 @@ class Worktree:
 
 
 def make_from_checkout(target: Path, root: Path) -> Worktree:
-    """Make a worktree at `root` with the current state of the user's checkout, committed or not.
-    The worktree's `head` is a commit of that state. Raises LoopError when git fails, and UsageError
-    when the checkout has unresolved merge conflicts."""
+    """Make a worktree at `root` with the state of the user's checkout, committed or not; `head` is
+    a commit of it. Raises LoopError when git fails, UsageError for unresolved merge conflicts."""
     repository = repository_of(target)
     if repository is None:
         try:
@@ -609,9 +606,8 @@ def copy_worktree(tree: Worktree, root: Path) -> Worktree:
 
 
 def make_at_commit(target: Path, root: Path, commit: str) -> Worktree:
-    """Make a worktree at `root` with the files of a commit. Raises UsageError if the target is not
-    under git, and WorkFailed if git cannot register it. A separate `git reset` checks files out, so
-    that `includeIf` settings for that folder apply."""
+    """Make a worktree at `root` with the files of a commit. Raises UsageError outside git, WorkFailed
+    if git refuses. A separate `git reset` lets `includeIf` settings for that folder apply."""
     repository = require_repository(target)
     _unregister_missing_in(repository, root.parent)
     try:
