@@ -25,16 +25,7 @@ from loop.report import format as say
 from loop.report.findings import basis_lines, blamed_lines, headline, show_command
 from loop.report.screen import Screen
 from loop.repository.worktree import require_repository
-from loop.steps.setting import (
-    choose_device,
-    choose_emulated,
-    choose_sets,
-    choose_threads,
-    choose_variants,
-    open_bench,
-    trusted_setting,
-    with_stated_workloads,
-)
+from loop.steps import setting as settings
 from loop.store import sessions
 
 EXIT = {"culprit": 0, "several": 0, "no_regression": 0, "range": 1, "inconclusive": 1, "refused": 2}
@@ -145,11 +136,13 @@ def _open_kernel_bisection(request: BisectRequest, screen: Screen, stack: ExitSt
     metrics = get_args(Metric)
     if request.metric not in metrics:
         raise UsageError(f"unknown metric {request.metric!r}", f"--metric {' or '.join(metrics)}")
-    setting = with_stated_workloads(trusted_setting(request.target, screen), request.workloads)
+    setting = settings.trusted_setting(request.target, screen)
+    setting = settings.with_stated_workloads(setting, request.workloads)
     target, metric = setting.target, cast(Metric, request.metric)
     requested = [request.variant] if request.variant else ()
-    device = choose_device(request.device, target, requested)
-    names = choose_variants(requested, target, device) or choose_emulated(requested, target, device)
+    device = settings.choose_device(request.device, target, requested)
+    names = settings.choose_variants(requested, target, device)
+    names = names or settings.choose_emulated(requested, target, device)
     compiled = [name for name in names if isinstance(target.variants[name], CAbiVariant)]
     python = [name for name in names if isinstance(target.variants[name], PythonVariant)]
     built_names = compiled or python
@@ -163,7 +156,7 @@ def _open_kernel_bisection(request: BisectRequest, screen: Screen, stack: ExitSt
         untimed = "runs under the emulator, which is not timed"
         screen.say(f"{name} {untimed}: the search is for where it became wrong")
     default_sets = tuple(target.workloads) if metric == "correctness" else ()
-    sets = choose_sets(request.workloads or default_sets, target)
+    sets = settings.choose_sets(request.workloads or default_sets, target)
     dtypes = target.dtypes["cuda" if emulated else device]
     workloads = expand_sets(target, sets, dtypes, request.seed)
     supported = [workload for workload in workloads if is_supported(variant, workload)]
@@ -183,7 +176,8 @@ def _open_kernel_bisection(request: BisectRequest, screen: Screen, stack: ExitSt
             why = f"no good revision to begin from: no session found {name} good at another commit"
             raise UsageError(why, hint=f"loop bisect --variant {name} --metric {metric} --good REV")
         line = lines[0]
-    bench = stack.enter_context(open_bench(setting, device, choose_threads(request.threads)))
+    threads = settings.choose_threads(request.threads)
+    bench = stack.enter_context(settings.open_bench(setting, device, threads))
     opening = open_kernel_bisection(regression, line, bench, request.seed)
     return replace(stack.enter_context(opening), sets=sets, left_out=left_out)
 

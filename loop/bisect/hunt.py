@@ -6,7 +6,6 @@ import os
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -23,7 +22,6 @@ from loop.model.bisect import UNCOMMITTED, BisectAnswer, Candidate, Metric, Prob
 from loop.model.measurement import Build
 from loop.model.target import Workload
 from loop.repository import worktree
-from loop.repository.worktree import Worktree
 from loop.timing.readiness import hold_device
 from loop.workers.bench import Bench
 from loop.workers.program import WorkerLost
@@ -57,11 +55,10 @@ class Bisection:
     probes: list[Probe] = field(default_factory=list)  # From this search and earlier ones.
 
     def run(self) -> Waiting[BisectAnswer]:
-        """Search until there is an answer: build both ends, ask the gate what regressed,
-        take over saved probes, then probe. Raises MachineFailure if the machine failed."""
+        """Build both ends, ask the gate, take saved probes, then probe. Raises MachineFailure."""
         line, prober, builder = self.line, self.prober, self.prober.builder
         is_first_search, end = self.merge is None, None  # Searches of merges follow another.
-        with ExitStack() as stack:
+        with contextlib.ExitStack() as stack:
             if builder is not None and is_first_search:
                 yield from hold_device(builder.bench, stack)
             yield from self._build(line.good, line.commits[-1])
@@ -99,8 +96,7 @@ class Bisection:
                     return (yield from self._search_merges(self._build_answer(move)))
 
     def _build(self, *candidates: Candidate, compiles: bool = True) -> Waiting[None]:
-        """Build these candidates, to know which are one program; a command needs none. One that
-        does not build counts as a program of its own. `compiles`: as `Builder.build`."""
+        """Build candidates, to know which are one program; one without a build is its own."""
         for candidate in candidates:
             yield Tick(f"building {candidate.short_commit}")
             with contextlib.suppress(Untestable):  # The first probe of it reports why.
@@ -161,7 +157,7 @@ class Bisection:
         self.probes.append(probe)
 
     def _search_merges(self, answer: BisectAnswer) -> Waiting[BisectAnswer]:
-        """If a merge alone is blamed: what a search of its branches blames, unless it is too little."""
+        """If a merge alone is blamed: what a search of its branches blames, unless too little."""
         if len(answer.culprits) != 1 or answer.range:
             return answer
         (merge,) = answer.culprits
@@ -229,7 +225,7 @@ def open_kernel_bisection(
 
 
 @contextlib.contextmanager
-def open_worktree(line: CommitLine) -> Iterator[Worktree]:
+def open_worktree(line: CommitLine) -> Iterator[worktree.Worktree]:
     """A temporary worktree for one search. First removes what killed processes left."""
     root = state_folder() / "worktrees"
     for folder in root.glob("bisect-*"):

@@ -290,20 +290,21 @@ class Pairs(Observations):
         most_noise = min(MOST_NOISE, 4 * math.sqrt(self.pair_variance))
         noise, sides = TYPICAL_NOISE, (builds[:1], builds[-1:])
         for _ in range(4):
-            levels, residuals, midpoint_variance = list[float](), list[tuple[float, float]](), 0.0
+            levels, residuals, middle_variance = list[float](), list[tuple[float, float]](), 0.0
             for side in sides:
                 weights = [1 / (noise**2 + build.variance) for build in side]
                 terms = [weight * build.mean for weight, build in zip(weights, side, strict=True)]
                 levels.append(math.fsum(terms) / sum(weights))
-                midpoint_variance += 0.25 / sum(weights)
+                middle_variance += 0.25 / sum(weights)
                 residuals += [((build.mean - levels[-1]) ** 2, build.variance) for build in side]
             noise = max(estimate_noise(residuals, 0.0), min(TYPICAL_NOISE, most_noise))
             possible = max(min(estimate_noise(residuals, RULED_OUT_Z), most_noise), noise)
             step, votes = max(levels[1] - levels[0], 1e-9), dict[int, float]()
             for build in builds:
-                variance = noise**2 + midpoint_variance + build.variance
                 offset = min(max(build.mean - fmean(levels), -step), step)
-                votes[build.position] = offset * step / variance
+                votes[build.position] = (
+                    offset * step / (noise**2 + middle_variance + build.variance)
+                )
             place, _ = best_gap([*votes.values()])
             sides = builds[: place + 1], builds[place + 1 :]
         return LevelsFit(step, noise, possible, votes)
@@ -362,8 +363,7 @@ class Pairs(Observations):
         return self.request(bad_end, 1 + count // 8, why)
 
     def find_middle_level(self, low: int, high: int) -> int | None:
-        """A position whose build is surely slower than the good end and faster than the bad one, so
-        that there are two steps. The one with most pairs; None if there is none."""
+        """An observed position surely between both levels, so that there are two steps; or None."""
         first, *inside, last = self.timed_builds(low, high)
         middle = list[int]()
         for build in inside:
@@ -499,10 +499,10 @@ def runs_vote(runs: Sequence[float], rates: Rates) -> float:
 
 
 def runs_evidence(culprit: Sequence[float], parent: Sequence[float], rates: Rates) -> float:
-    """Evidence that the culprit fails more often: an e-value of blocks, each with one run of both (1:
-    passed). `rates`: failure rates a of culprit and b of parent, set before the first run. With c =
-    (a + b) / 2 a block's evidence is P_a(x) P_b(y) / (P_c(x) P_c(y)), at most 1 in the mean for any
-    rate (Turner, Ly and Grünwald 2024, "Generic e-variables for exact sequential k-sample tests")."""
+    """Evidence that the culprit fails more often: an e-value of blocks, each with one run of both
+    (1: passed). `rates`: failure rates a of culprit and b of parent, set before the first run. With
+    c = (a + b) / 2 a block has P_a(x) P_b(y) / (P_c(x) P_c(y)), at most 1 in the mean for any rate
+    (Turner, Ly and Grünwald 2024, "Generic e-variables for exact sequential k-sample tests")."""
     culprit_rate, parent_rate = (min(max(rate, LEAST_RATE), 1 - LEAST_RATE) for rate in rates)
     common_rate, evidence = (culprit_rate + parent_rate) / 2, 1.0
     for passed, parent_passed in zip(culprit, parent, strict=False):

@@ -70,18 +70,16 @@ def read_commits(folder: Path, good: str, bad: str | None) -> CommitLine:
     good_commit = worktree.resolve_revision(top, good)
     bad_commit = worktree.resolve_revision(top, bad or "HEAD")
     uncommitted = worktree.changed_lines(folder, bad_commit) if bad is None else {}
-    commits: Sequence[Candidate] = ()
+    commits = list[Candidate]()
     if good_commit != bad_commit or not uncommitted:  # Raises if they are equal: nothing to search.
         commits = worktree.first_parent_commits(top, good, bad or "HEAD")
-    line = CommitLine(folder, top, worktree.read_commit(top, good_commit), tuple(commits))
-    if not uncommitted:
-        return line
-    names = sorted(uncommitted)
-    subject = f"uncommitted changes: {', '.join(names[:MOST_NAMED_FILES])}"
-    if len(names) > MOST_NAMED_FILES:
-        subject += f" and {len(names) - MOST_NAMED_FILES} more"
-    checkout = Candidate(commit=UNCOMMITTED, subject=subject, tree=UNCOMMITTED)
-    return replace(line, candidates=(*line.candidates, checkout))
+    if uncommitted:
+        names = sorted(uncommitted)
+        subject = f"uncommitted changes: {', '.join(names[:MOST_NAMED_FILES])}"
+        if len(names) > MOST_NAMED_FILES:
+            subject += f" and {len(names) - MOST_NAMED_FILES} more"
+        commits.append(Candidate(commit=UNCOMMITTED, subject=subject, tree=UNCOMMITTED))
+    return CommitLine(folder, top, worktree.read_commit(top, good_commit), tuple(commits))
 
 
 def branches_of_merge(line: CommitLine, merge: Candidate, *, joined: bool) -> list[CommitLine]:
@@ -246,7 +244,7 @@ class Prober:
     """To measure anew: files of saved probes that this search has emptied; None: it uses them."""
 
     def open_memory(self, *question: str) -> ProbeMemory:
-        """Saved probes of a search. `question`: what, kernel, machine. Deletes them if `emptied`."""
+        """Saved probes of a search; `question`: what, kernel, machine. `emptied`: deletes them."""
         name = content_hash("\0".join(question))[:32]
         path = state_folder() / "bisects" / f"{name}.jsonl"
         if self.emptied is not None and path not in self.emptied:
@@ -445,7 +443,7 @@ COMMAND_LIMIT_S = 600.0  # Time limit of the command on a commit, unless the use
 
 @dataclass
 class CommandProbe(Prober):
-    """Runs a command in a worktree at a commit; its exit code says good or bad. Hangs are skipped."""
+    """Runs a command in a worktree at a commit; its exit code says good or bad. Skips a hang."""
 
     command: Sequence[str]
     worktree: Worktree
@@ -465,7 +463,7 @@ class CommandProbe(Prober):
         return self.worktree.describe_empty_submodules()
 
     def ask_gate(self, line: CommitLine) -> Waiting[SearchEnd | None]:
-        """Try the command on the good end first. Raises WorkFailed if it cannot run, at no commit."""
+        """Try the command on the good end first. Raises WorkFailed if it cannot run there."""
         good = line.good
         if not self.memory.probes():
             completed = yield from self._run(good)

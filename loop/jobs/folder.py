@@ -158,8 +158,7 @@ class JobFolder:
 
     @property
     def run_record(self) -> JobRun:
-        """State, tries, device and times of the job, for reports. While it runs, the files `pid`
-        and `heartbeat` tell the times; once it has ended, `where.json` does."""
+        """For reports. Times of a running job are those of its files `pid` and `heartbeat`."""
         task, device = self.task, self.device
         fields = device.model_dump() if device else {}
         began = modified_at(self.path / RUNNER)

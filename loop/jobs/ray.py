@@ -5,7 +5,6 @@ only one model is used, since timings of different models are not comparable.
 """
 
 import contextlib
-import importlib
 import importlib.util
 import io
 import os

@@ -10,7 +10,7 @@ from loop.report.markdown import one_line
 
 
 def session_verdicts(finished: Iterable[Finished]) -> tuple[Verdict, ...]:
-    """Verdicts of all steps' last attempts, with kept changes: theirs replace those on earlier code,
+    """Verdicts of all steps' last attempts, with kept changes: theirs replace those on older code,
     but not against the known good, another build. An incorrect variant keeps no speed verdict."""
     records = latest_attempts(finished)
     kept_changes = kept_runs(records)

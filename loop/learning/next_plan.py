@@ -17,7 +17,6 @@ from loop.model.record import RESUMABLE, SessionHead
 from loop.profile.actions import SUFFICIENT_RATIO
 from loop.report import format as say
 from loop.store import sessions
-from loop.store.sessions import list_sessions
 
 ALL_RIGHT = "every variant was judged on all sets of workloads, on these files, and was right"
 MOST_REPEATS = 2  # Sessions on the same files before inconclusive measurements are left alone.
@@ -83,7 +82,7 @@ def sessions_needed(root: Path) -> set[str]:
     """Ids of the earlier sessions that the next one reads, to send them to a host: the last session
     of each target and device, those of known-good builds, and those with an unresolved failure."""
     last_head_by_key: dict[str, SessionHead] = {}
-    for folder in list_sessions(root):
+    for folder in sessions.list_sessions(root):
         try:
             head = folder.head()
             last_head_by_key[repr(hardware_key(head))] = head

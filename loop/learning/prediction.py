@@ -1,14 +1,13 @@
 """Predict how long a plan takes, from authors' estimates and from past sessions.
 
-Run times of a pattern are log-normal with unknown centre and spread; the author's estimate is the
-prior. The next time follows Student's t (Gelman et al., Bayesian Data Analysis, 3rd ed., section
-3.3). A run's weight depends on its similarity: variants and workloads, environment, warm or cold
-cache, age. The centre is a weighted median, so one disturbed run changes little.
+Run times of a pattern are log-normal with unknown centre and spread. The author's estimate is the
+prior; the next time follows Student's t (Gelman et al., Bayesian Data Analysis, 3rd ed., 3.3). A
+run weighs by likeness and age. The centre is a weighted median: one disturbed run changes little.
 """
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -61,23 +60,6 @@ class Duration:
         return math.exp(self.log_centre - half_width), math.exp(self.log_centre + half_width)
 
 
-def predict_duration(estimate_s: float, runs: Iterable[tuple[float, float]]) -> Duration:
-    """Predict the next run's time: a weighted mean, on the log scale, of the author's `estimate_s`
-    and the weighted median of earlier `runs` (seconds and weight of each)."""
-    logs = [(math.log(max(seconds, 1e-6)), weight) for seconds, weight in runs]
-    weight = math.fsum(weight for _, weight in logs)
-    prior_log = middle = math.log(estimate_s)
-    deviation = 0.0
-    if weight > 0:
-        middle = weighted_median(logs)
-        # 1.4826 makes the median deviation an estimate of a normal standard deviation.
-        deviation = 1.4826 * weighted_median([(abs(log - middle), weight) for log, weight in logs])
-    total_weight, freedom = PRIOR_RUNS + weight, SPREAD_RUNS + weight
-    variance = (SPREAD_RUNS * PRIOR_SPREAD**2 + weight * deviation**2) / freedom
-    centre = (PRIOR_RUNS * prior_log + weight * middle) / total_weight
-    return Duration(centre, math.sqrt(variance * (1 + 1 / total_weight)), freedom, weight)
-
-
 def weighted_median(pairs: Sequence[tuple[float, float]]) -> float:
     """Smallest value at which half of the weight is reached. `pairs`: values and weights."""
     half_weight, weight_below = sum(weight for _, weight in pairs) / 2, 0.0
@@ -100,8 +82,20 @@ def predict_pattern(
         for step in row.steps:
             if step.pattern == pattern.name and step.status in ("passed", "failed"):
                 times_by_step.setdefault(step.step, []).append((step.seconds, weight))
-    times = [(run.seconds, weight) for _, run, weight in runs]
-    duration = predict_duration(60 * pattern.estimate.minutes, times)
+    logs = [(math.log(max(run.seconds, 1e-6)), weight) for _, run, weight in runs]
+    weight = math.fsum(weight for _, weight in logs)
+    prior_log = middle = math.log(60 * pattern.estimate.minutes)
+    deviation = 0.0
+    if weight > 0:
+        middle = weighted_median(logs)
+        # 1.4826 makes the median deviation an estimate of a normal standard deviation.
+        deviation = 1.4826 * weighted_median([(abs(log - middle), weight) for log, weight in logs])
+    total_weight, freedom = PRIOR_RUNS + weight, SPREAD_RUNS + weight
+    variance = (SPREAD_RUNS * PRIOR_SPREAD**2 + weight * deviation**2) / freedom
+    # A weighted mean of the author's estimate and of the runs' weighted median, on the log scale.
+    centre = (PRIOR_RUNS * prior_log + weight * middle) / total_weight
+    scale = math.sqrt(variance * (1 + 1 / total_weight))
+    duration = Duration(centre, scale, freedom, weight)
     return duration, {name: weighted_median(pairs) for name, pairs in times_by_step.items()}
 
 

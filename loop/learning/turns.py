@@ -71,9 +71,8 @@ def scope(context: Context, arguments: NoArguments) -> RunningAction[TurnOutput]
         simplest = changed[0]
         device: Device = "cuda" if simplest in task.emulated else context.bench.device
         sets = (*task.plan.workloads, *planned_check_sets(context))
-        checked = distinct_workloads(workloads(context, sets, device=device))
-        job = Job(sides[simplest], checked, fail_fast=True)
-        (checks,) = yield from verify(context.bench, [job])
+        judged = distinct_workloads(workloads(context, sets, device=device))
+        (checks,) = yield from verify(context.bench, [Job(sides[simplest], judged, fail_fast=True)])
         is_right, listed = checks.is_right, ", ".join(changed)
         message = f"{listed} were changed; the simplest, {simplest}, is right"
         if not is_right:

@@ -486,8 +486,7 @@ class Worktree:
             raise LoopError(f"{self.root} is no worktree of loop's: git uses {top}", exit_code=3)
 
     def check_out(self, commit: str) -> None:
-        """Check out a commit with its submodules. Ignored files, such as build objects, stay.
-        Raises MissingSubmodule if the user's checkout lacks a submodule's commit."""
+        """Check out a commit with submodules; ignored files stay. Raises MissingSubmodule."""
         self._require_own_worktree()
         present = object_hashes(self.root, "HEAD", SUBMODULE_MODE)
         for path in present.keys() - object_hashes(self.root, commit, SUBMODULE_MODE).keys():
@@ -606,8 +605,8 @@ def copy_worktree(tree: Worktree, root: Path) -> Worktree:
 
 
 def make_at_commit(target: Path, root: Path, commit: str) -> Worktree:
-    """Make a worktree at `root` with the files of a commit. Raises UsageError outside git, WorkFailed
-    if git refuses. A separate `git reset` lets `includeIf` settings for that folder apply."""
+    """Make a worktree at `root` with a commit's files. Raises UsageError outside git, WorkFailed if
+    git refuses. A separate `git reset` lets `includeIf` settings for that folder apply."""
     repository = require_repository(target)
     _unregister_missing_in(repository, root.parent)
     try:
@@ -627,8 +626,7 @@ def make_at_commit(target: Path, root: Path, commit: str) -> Worktree:
 
 
 def _write_with_git(root: Path, *words: str, env: Mapping[str, str] = {}) -> None:
-    """Run a git command that writes in a worktree of `loop`. Raises MachineFailure if it fails.
-    Neither hooks nor users interfere there, so only the disk can be the cause."""
+    """Run git to write in a worktree of `loop`. Raises MachineFailure: only the disk can fail."""
     try:
         git(root, *words, env=env)
     except WorkFailed as error:
