@@ -193,15 +193,12 @@ OUTLIER_DEVIATIONS = 4.5  # A pair this many median deviations beyond both level
 ENDS_FIRST_PAIRS, ENDS_LEAST_PAIRS, ENDS_MOST_PAIRS = 3, 8, 200
 """Pairs of the ends before a first look; before `no_regression`; before `inconclusive`."""
 DIFFERENCE_Z, NO_DIFFERENCE_Z = 4.5, 2.6  # Standard errors: ends differ; a difference is ruled out.
-LEVELS_APART, LEVELS_APART_Z = 0.065, 2.8
-"""Least distance of a third level from both others: log ratio, and standard errors of pairs."""
+LEVELS_APART, LEVELS_APART_Z = 0.065, 2.8  # Of a third level: log ratio, standard errors of pairs.
 MOST_NEEDED = 8  # After this many times the pairs that a vote needs, more would not decide it.
 BATCH_MOST = 32  # Most pairs in one request.
-NEIGHBOURS, NEIGHBOUR_PRECISION = 13, 9.0
-"""Builds that show the noise between builds; the step as a multiple of a build's standard error."""
+NEIGHBOURS, NEIGHBOUR_PRECISION = 13, 9.0  # Builds that show noise; the step in a build's errors.
 LEAST_SHARE = 0.15  # Least share of a merge's step that a commit of its branches explains.
-CONFIRM_ABOVE, REJECT_BELOW = 0.3, 0.5
-"""Share of the step that a confirmed culprit exceeds; below the other share it is rejected."""
+CONFIRM_ABOVE, REJECT_BELOW = 0.3, 0.5  # Shares of the step that confirm and reject a culprit.
 FIRST_PAIRS, MOST_PAIRS = 4, 60  # Of a confirmation: before a first look; at most, if noise allows.
 FAST_TODAY = "the bad end is as fast today: the machine or its environment may have been slow"
 
@@ -517,7 +514,6 @@ SUSPECTS_MOST = 3  # Rejected suspects after which the search gives up.
 WIDEST_RANGE = 16  # Wider ranges, or of over a quarter of all commits, are no answer; 5 always are.
 LOST_MOST = 3  # Consecutive probes without a result, after which the search gives up.
 OBSERVED_MOST = 3000  # Observations after which the search gives up.
-
 Evidence = Pairs | Runs
 
 

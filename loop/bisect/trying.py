@@ -240,8 +240,7 @@ class Prober:
     checks_made: int = 0  # Checks so far, over all commits; 0 if not counted.
     warning: str = ""  # Added to the answer's reason; may be empty.
     wrong_commits: frozenset[str] = frozenset()  # Their kernels are wrong, so they have no speed.
-    emptied: set[Path] | None = None
-    """To measure anew: files of saved probes that this search has emptied; None: it uses them."""
+    emptied: set[Path] | None = None  # To measure anew: the files that this search deleted.
 
     def open_memory(self, *question: str) -> ProbeMemory:
         """Saved probes of a search; `question`: what, kernel, machine. `emptied`: deletes them."""

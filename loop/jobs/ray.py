@@ -37,8 +37,7 @@ def run_on_node(version: str, job_id: str, packed: bytes, *, gpu: bool) -> bytes
     """Run a packed job on the node that Ray chose; Ray calls this there. Returns packed results.
     `version`: the sender's `loop`; UsageError if the node's differs. `packed`: see `pack`."""
     if version != loop.__version__:
-        node = f"{os.uname().nodename} of the Ray cluster"
-        message = f"{node} has loop {loop.__version__}, here it is {version}"
+        message = f"{os.uname().nodename} has loop {loop.__version__}, here it is {version}"
         raise UsageError(message, hint=f"pip install kernel-loop=={version} there")
     detect_devices.cache_clear()  # Ray gives a process another GPU with the next task.
     job = JobFolder(jobs_folder() / f"ray-{os.getpid()}" / job_id)

@@ -163,8 +163,6 @@ for job in @JOBS@; do while alive $job && [ $n -lt 350 ]; do sleep 0.1; n=$((n +
 rm -rf @JOBS@
 """
 POLL_ANSWER = re.compile(r"(?P<state>running|lost|gone) (?P<rc>-?\d{1,4})?")  # rc: exit code.
-
-
 JobState = tuple[str, int | None]  # State of a job there, and its exit code: see `Connection.poll`.
 
 

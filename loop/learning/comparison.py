@@ -101,8 +101,7 @@ def compare(sessions: Sequence[ComparedSession]) -> SessionComparison:
         speeds = [cell for cell in timed if not is_vague(cell.interval)]
         if len(speeds) > 1:
             first, last = speeds[0], speeds[-1]
-            is_higher = last.interval[0] > first.interval[1]
-            moved = "higher" if is_higher else "within"
+            moved = "higher" if last.interval[0] > first.interval[1] else "within"
             moved = "lower" if last.interval[1] < first.interval[0] else moved
             row = row.model_copy(update={"change": last.ratio / first.ratio, "moved": moved})
         rows.append(row)

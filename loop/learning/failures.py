@@ -100,7 +100,6 @@ class FailureHistory:
             if record.status == "failed":
                 errors = fingerprints_of_step(record, self.head.ground)
                 signatures = [error.model_dump(include=fields) for error in errors]
-                step = {"step": record.label, "message": record.message}
-                seen_before = self.describe_failures(record)
-                steps.append({**step, "signatures": signatures, "seen_before": seen_before})
+                step = {"step": record.label, "message": record.message, "signatures": signatures}
+                steps.append({**step, "seen_before": self.describe_failures(record)})
         return tuple(steps)

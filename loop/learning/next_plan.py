@@ -22,7 +22,6 @@ ALL_RIGHT = "every variant was judged on all sets of workloads, on these files, 
 MOST_REPEATS = 2  # Sessions on the same files before inconclusive measurements are left alone.
 SLOW_PLANS = ("optimize", "tune", "bisect", "debug")
 """Plans that do more than verify; a failure in one is verified again with `baseline`."""
-
 Sources = tuple[str, str]  # What a check was about: build id, and hash of files not compiled.
 
 
@@ -107,8 +106,7 @@ def sessions_needed(root: Path) -> set[str]:
 class TargetState:
     """The current state of the target."""
 
-    files_hash: str
-    """Hash of its sources, workloads and tolerances; equal in a session on the same files."""
+    files_hash: str  # Of sources, workloads, tolerances; equal in a session on the same files.
     compiled: Collection[str] = ()  # Variants that are compiled, so they can be optimised.
     tunable: Collection[str] = ()  # Compiled variants for which the target lists values to search.
     declared_workloads: Mapping[str, Mapping[str, Collection[str]]] = field(default_factory=dict)
@@ -150,8 +148,7 @@ class TargetState:
         few, total = list[str](), self.workload_count
         for name, sets in self.declared_workloads.items():
             if 2 * (count := len(set().union(*sets.values()))) < total:
-                counts = f"{count} of {total} workloads alone"
-                few.append(f"{name} was judged on {counts}: name more that it takes")
+                few.append(f"{name} was judged on {count} of {total} workloads alone: name more")
         return tuple(sentences or few or [ALL_RIGHT])
 
 
@@ -240,16 +237,13 @@ def propose_sessions(rows: Sequence[SessionRow], state: TargetState) -> tuple[Id
 def _ideas_for_wrong(rows: Sequence[SessionRow], state: TargetState) -> Iterator[Idea]:
     """For each wrong variant: edit it, revert the blamed commit, or bisect for that commit. The
     session repeats the failed check, until the check passes on changed files."""
-    wrong_build_ids = sessions.wrong_builds(rows)
+    wrong_builds = sessions.wrong_builds(rows)
     for variant, failures in state.failures_by_variant(rows).items():
         failed_row, why = failures[0].row, (wrong_sentence(failures),)
-        last_right = None
-        for row in rows:
-            is_right = variant in row.right and row.commit
-            if is_right and not row.has_judged_build(variant, wrong_build_ids):
-                last_right = row
+        right_rows = [row for row in rows if variant in row.right and row.commit]
+        right_rows = [row for row in right_rows if not row.has_judged_build(variant, wrong_builds)]
+        last_right = right_rows[-1] if right_rows else None
         can_search = failed_row.commit is not None and not _has_bisected(failed_row)
-        # To verify is enough.
         plan = "baseline" if failed_row.plan in SLOW_PLANS else failed_row.plan
         if failed_row.ground != state.files_hash:
             objective = f"Files have changed since {variant} was wrong: run again what failed"

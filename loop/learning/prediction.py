@@ -94,8 +94,7 @@ def predict_pattern(
     variance = (SPREAD_RUNS * PRIOR_SPREAD**2 + weight * deviation**2) / freedom
     # A weighted mean of the author's estimate and of the runs' weighted median, on the log scale.
     centre = (PRIOR_RUNS * prior_log + weight * middle) / total_weight
-    scale = math.sqrt(variance * (1 + 1 / total_weight))
-    duration = Duration(centre, scale, freedom, weight)
+    duration = Duration(centre, math.sqrt(variance * (1 + 1 / total_weight)), freedom, weight)
     return duration, {name: weighted_median(pairs) for name, pairs in times_by_step.items()}
 
 

@@ -39,10 +39,8 @@ ENVIRONMENT = {
     "GIT_TERMINAL_PROMPT": "0",
 }
 """Default author, English messages, no locks and no prompts."""
-
 OFFLINE = {"GIT_ALLOW_PROTOCOL": "file", "GIT_NO_LAZY_FETCH": "1", "GIT_TERMINAL_PROMPT": "0"}
 """Forbids network access and lazy fetches."""
-
 REPOSITORY_VARIABLES = (
     *("GIT_DIR", "GIT_WORK_TREE", "GIT_IMPLICIT_WORK_TREE", "GIT_COMMON_DIR", "GIT_INDEX_FILE"),
     *("GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_PREFIX", "GIT_GRAFT_FILE"),
@@ -275,15 +273,10 @@ def _read_log(folder: Path, *log_arguments: str) -> Iterator[Candidate]:
         when = None
         with contextlib.suppress(ValueError):  # No date, or an invalid year.
             when = datetime.datetime.fromisoformat(date)
-        yield Candidate(
-            commit=commit,
-            subject=plain_line(subject),
-            author=plain_line(author),
-            when=when,
-            merge=len(parents.split()) > 1,
-            parents=tuple(parents.split()),
-            tree=tree,
-        )
+        texts = {"subject": plain_line(subject), "author": plain_line(author)}
+        hashes = {"commit": commit, "tree": tree}
+        ancestors = tuple(parents.split())
+        yield Candidate(**hashes, **texts, when=when, merge=len(ancestors) > 1, parents=ancestors)
 
 
 def plain_line(text: str) -> str:
@@ -422,8 +415,7 @@ EDIT_PATHS = ("--", ".", ":(exclude,glob)**/__pycache__/**", ":(exclude,glob)**/
 OWNER_NOTE = "loop-session"  # File in git's private folder of a worktree: the session that uses it.
 TRAILER = "Made-with"  # The trailer of every commit that loop makes.
 STATE_HINT = "set LOOP_STATE to a folder that can be written"
-NOT_COPIED = shutil.ignore_patterns(".git", "sessions", "__pycache__")
-"""Files that a copy of a target outside git omits."""
+NOT_COPIED = shutil.ignore_patterns(".git", "sessions", "__pycache__")  # Of targets outside git.
 
 
 @dataclass(frozen=True)
