@@ -257,7 +257,7 @@ class Prober:
         raise NotImplementedError
 
     def observe(self, candidate: Candidate, count: int, against: Candidate) -> Observing:
-        """`count` of: log(time / that of `against`), or 1 good, 0 bad. Raises Untestable."""
+        """`count` values: log(time / that of `against`), or 1 good, 0 bad. Raises Untestable."""
         raise NotImplementedError
 
     def ask_gate(self, line: CommitLine) -> Waiting[SearchEnd | None]:
@@ -275,7 +275,7 @@ class KernelProbe(Prober):
     metric: Metric
     builder: Builder
     workloads: Sequence[Workload]
-    seed: int
+    seed: int = 0
     checks_by_build: dict[str, VariantChecks] = field(default_factory=dict)  # By build id.
 
     @property

@@ -18,7 +18,7 @@ from loop.profile.actions import SUFFICIENT_RATIO
 from loop.report import format as say
 from loop.store import sessions
 
-ALL_RIGHT = "every variant was judged on all sets of workloads, on these files, and was right"
+ALL_RIGHT = "every variant was judged on all workloads, on these files, and every output was right"
 MOST_REPEATS = 2  # Sessions on the same files before inconclusive measurements are left alone.
 SLOW_PLANS = ("optimize", "tune", "bisect", "debug")
 """Plans that do more than verify; a failure in one is verified again with `baseline`."""
