@@ -607,17 +607,17 @@ def _narrow(evidence: Evidence, low: int, high: int, rejected: int) -> ProbeRequ
             request = evidence.request_neighbour(testable)
             if request is not None:
                 return request
-    place = f"likeliest after {problem.short_hash(good)}, up to {problem.short_hash(bad)}"
+    where = f"likeliest after {problem.short_hash(good)}, up to {problem.short_hash(bad)}"
     if fit and fit.step < LEAST_STEP * fit.possible_noise:
         if len(testable) == 2:  # It can be nowhere else.
-            place = f"{problem.short_hash(bad)} is the only other build"
+            where = f"{problem.short_hash(bad)} is the only other build"
         least, noise = math.expm1(LEAST_STEP * fit.possible_noise), fit.possible_noise
         why = f"a step of {math.expm1(fit.step):+.1%} is too small to blame a commit: builds of one"
         why = f"{why} source differ by up to {noise:.1%} on their own, so it takes {least:+.1%}"
-        return SearchEnd("inconclusive", f"{why}; {place}")
+        return SearchEnd("inconclusive", f"{why}; {where}")
     suspect_count = sum(good < position <= bad for position in testable)
     if suspect_count > max(5, min((high - low) // 4, WIDEST_RANGE)):
-        why = f"the noise between builds does not tell {suspect_count} builds apart; {place}"
+        why = f"the noise between builds does not tell {suspect_count} builds apart; {where}"
         return SearchEnd("inconclusive", why)
     if isinstance(evidence, Pairs):
         step, sd = evidence.fit(low, high).step, math.sqrt(evidence.pair_variance)
