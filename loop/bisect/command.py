@@ -59,7 +59,7 @@ class Bisected(Printed, BisectAnswer):
 
 def run_bisect(request: BisectRequest, screen: Screen) -> int:
     """Run the search and print the answer; returns the exit code. An error of request or search
-    has exit code 2, and for `--json` the answer `refused`. Raises Stopped at a signal, or late."""
+    has exit code 2, and for `--json` the answer `refused`. Raises Stopped: signal or budget."""
     try:
         with signals_as_flags(), ExitStack() as stack:
             if request.probe:
