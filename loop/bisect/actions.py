@@ -9,13 +9,7 @@ from loop.base.errors import LoopError, MachineFailure, WorkFailed
 from loop.base.processes import Tick
 from loop.bisect.hunt import Regression, open_kernel_bisection
 from loop.bisect.trying import MOST_FAILING_WORKLOADS, CommitLine, map_ticks, read_commits
-from loop.gate.kernel import (
-    distinct_workloads,
-    is_too_large_to_emulate,
-    planned_check_sets,
-    unplanned_sets,
-    workloads,
-)
+from loop.gate import kernel
 from loop.model.bisect import BisectOutput
 from loop.model.index import SessionRow
 from loop.model.measurement import SpeedVerdict
@@ -31,7 +25,7 @@ MOST_GOOD_ENDS = 3  # Commits of earlier sessions that are tried as a good end.
 
 
 def find_regressions(context: Context) -> tuple[Regression, ...]:
-    """Variants that this session found wrong, then those that it found slower, each with its workloads."""
+    """Variants that this session found wrong, then those that it found slower, with workloads."""
     regressions: list[Regression] = []
     size = partial(count_operations, context.bench.target)
     for action, emulated in (("kernel.verify", False), ("kernel.emulate", True)):
@@ -44,9 +38,7 @@ def find_regressions(context: Context) -> tuple[Regression, ...]:
             if any(check.cause in ("later calls", "remembers") for check in failed_checks):
                 failing = _workloads_of_session(context, emulated=emulated)
             if failed_checks:
-                regressions.append(
-                    Regression(checks.variant, "correctness", tuple(failing), emulated)
-                )
+                regressions += [Regression(checks.variant, "correctness", tuple(failing), emulated)]
     compared = context.latest_output("kernel.compare", CompareOutput)
     slower_workloads: dict[str, list[str]] = {}  # Variant to the names of its slower workloads.
     for verdict in compared.verdicts if compared else ():
@@ -54,32 +46,29 @@ def find_regressions(context: Context) -> tuple[Regression, ...]:
         if is_known_good and verdict.verdict == "slower":
             slower_workloads.setdefault(verdict.variant, []).append(verdict.workload)
     for variant, names in slower_workloads.items():
-        workloads = [
-            workload for workload in _workloads_of_session(context) if workload.name in names
-        ]
+        workloads = [w for w in _workloads_of_session(context) if w.name in names]
         regressions.append(Regression(variant, "latency", tuple(workloads)))
     return tuple(regressions)
 
 
 def _workloads_of_session(context: Context, *, emulated: bool = False) -> list[Workload]:
-    """All workloads of the target; `emulated`: in the GPU's types, without those too large for the emulator."""
-    sets = [*context.task.plan.workloads, *planned_check_sets(context), *unplanned_sets(context)]
-    distinct = distinct_workloads(workloads(context, sets, device="cuda" if emulated else None))
-    return [
-        w for w in distinct if not (emulated and is_too_large_to_emulate(context.bench.target, w))
-    ]
+    """All workloads; `emulated`: in the GPU's types, without those too large for the emulator."""
+    target = context.bench.target
+    sets = (*context.task.plan.workloads, *kernel.planned_check_sets(context))
+    sets = (*sets, *kernel.unplanned_sets(context))
+    workloads = kernel.workloads(context, sets, device="cuda" if emulated else None)
+    distinct = kernel.distinct_workloads(workloads)
+    return [w for w in distinct if not (emulated and kernel.is_too_large_to_emulate(target, w))]
 
 
 def choose_lines(context: Context, regression: Regression) -> tuple[list[CommitLine], str]:
-    """Lines of commits from a good end to the checkout, the latest good end first; and why if there are none."""
+    """Lines of commits from a good end to the checkout, latest first; and why there are none."""
     past, variant = context.past, regression.variant
     if not isinstance(context.bench.target.variants.get(variant), CAbiVariant | PythonVariant):
         return [], "commits of compiled and of Python variants alone are searched"
     known_good = past.known_good.get(variant) if regression.metric == "latency" else None
-    first_good = known_good.commit if known_good else None
-    return lines_from_good_sessions(
-        context.task.folder, regression, past.sessions, first=first_good
-    )
+    first = known_good.commit if known_good else None
+    return lines_from_good_sessions(context.task.folder, regression, past.sessions, first=first)
 
 
 def lines_from_good_sessions(
@@ -90,9 +79,9 @@ def lines_from_good_sessions(
     first: str | None = None,
     bad: str | None = None,
 ) -> tuple[list[CommitLine], str]:
-    """Lines of commits to `bad` (None: the checkout), the latest good end first; and why other good ends have
-    none. A good end is a commit at which a session found the variant good, or the last commit below its
-    uncommitted files. `rows`: sessions, oldest first; `first`: a good end that is tried before theirs."""
+    """Lines of commits to `bad` (None: the checkout), the latest good end first; and why other good
+    ends have none. A good end is a commit at which a session found the variant good, or the last
+    commit below its uncommitted files. `rows`: oldest first; `first`: a good end to try first."""
     try:
         require_repository(folder)
     except LoopError as error:
@@ -119,8 +108,7 @@ def lines_from_good_sessions(
 
 
 def bisect(context: Context, arguments: NoArguments) -> RunningAction[BisectOutput]:
-    """Search for the commit that made the first regressed variant slower or wrong. Only one regression is
-    searched; the output names the others as not exercised."""
+    """Search the commit that made the first regressed variant slower or wrong; name the others."""
     regressions = find_regressions(context)
     not_searched, hint = list[str](), None
     for number, regression in enumerate(regressions, 1):
@@ -132,21 +120,15 @@ def bisect(context: Context, arguments: NoArguments) -> RunningAction[BisectOutp
         not_searched.append(f"a search for why {regression.summary}: {reason}")
         hint = hint or f"name a good revision: {_bisect_command(context, regression, 'REV')}"
     message = (*not_searched, "no variant is wrong, or slower than its known good")[0]
-    return Result(
-        BisectOutput(ok=True, message=message, hint=hint, not_exercised=tuple(not_searched)),
-        idle=True,
-    )
+    output = BisectOutput(ok=True, message=message, hint=hint, not_exercised=tuple(not_searched))
+    return Result(output, idle=True)
 
 
 def _search_lines(
-    context: Context,
-    regression: Regression,
-    lines: Sequence[CommitLine],
-    not_searched: tuple[str, ...],
+    context: Context, regression: Regression, lines: list[CommitLine], not_searched: tuple[str, ...]
 ) -> RunningAction[BisectOutput]:
-    """Search the first line of commits; the next one if no commit of it is blamed, unless the bad end cannot be
-    tested. `not_searched`: what the output names as not exercised. Raises WorkFailed after the step's time
-    budget."""
+    """Search the first line of commits; the next one if it blames no commit, unless the bad end
+    cannot be tested. `not_searched`: not exercised. Raises WorkFailed after the time budget."""
     deadline = time.monotonic() + context.budget_s
 
     def check_budget(tick: Tick) -> Tick:
@@ -158,10 +140,8 @@ def _search_lines(
 
     try:
         for line in lines:
-            with open_kernel_bisection(
-                regression, line, context.bench, context.task.seed
-            ) as bisection:
-                answer = yield from map_ticks(bisection.run(), check_budget)
+            with open_kernel_bisection(regression, line, context.bench, context.task.seed) as hunt:
+                answer = yield from map_ticks(hunt.run(), check_budget)
             blamed = (*answer.culprits, *answer.range)
             # Another good end does not help if the bad end cannot be tested.
             if blamed or line.commits[-1].commit in answer.skipped:
@@ -169,19 +149,15 @@ def _search_lines(
     except MachineFailure:
         raise  # The session pauses.
     except LoopError as error:
-        return Result(
-            BisectOutput(
-                ok=False, message=error.message, hint=error.hint, not_exercised=not_searched
-            )
-        )
+        message, hint = error.message, error.hint
+        output = BisectOutput(ok=False, message=message, hint=hint, not_exercised=not_searched)
+        return Result(output)
     names = ", ".join(commit.name for commit in blamed)
     outcome_text = f"{answer.outcome.replace('_', ' ')} {names}".strip()
     command = _bisect_command(context, regression, line.good.short_commit)
     output = BisectOutput(
         ok=answer.outcome in ("culprit", "several", "no_regression"),
-        hint=f"on a quieter machine: {command} --again"
-        if answer.outcome == "inconclusive"
-        else None,
+        hint=f"on a quiet machine: {command} --again" if answer.outcome == "inconclusive" else None,
         message=f"why {regression.summary}: {outcome_text}; {answer.why}",
         not_exercised=not_searched,
         learned=(f"{regression.variant} regressed with {names}.",) if answer.culprits else (),
@@ -195,9 +171,6 @@ def _search_lines(
 def _bisect_command(context: Context, regression: Regression, good: str) -> str:
     """The `loop bisect` command line that searches for a regression. `good`: revision."""
     options = ["--variant", regression.variant, "--metric", regression.metric]
-    for workload in regression.workloads:
-        options += [
-            "--workloads",
-            format_entry(make_entry(context.bench.target.signature, workload)),
-        ]
+    for w in regression.workloads:
+        options += ["--workloads", format_entry(make_entry(context.bench.target.signature, w))]
     return context.command("bisect", *options, "--seed", str(context.task.seed), "--good", good)

@@ -25,26 +25,10 @@ from loop.report import format as say
 from loop.report.findings import basis_lines, blamed_lines, headline, show_command
 from loop.report.screen import Screen
 from loop.repository.worktree import require_repository
-from loop.steps.setting import (
-    choose_device,
-    choose_emulated,
-    choose_sets,
-    choose_threads,
-    choose_variants,
-    open_bench,
-    trusted_setting,
-    with_stated_workloads,
-)
+from loop.steps import setting as settings
 from loop.store import sessions
 
-EXITS = {
-    "culprit": 0,
-    "several": 0,
-    "no_regression": 0,
-    "range": 1,
-    "inconclusive": 1,
-    "refused": 2,
-}
+EXIT = {"culprit": 0, "several": 0, "no_regression": 0, "range": 1, "inconclusive": 1, "refused": 2}
 """Exit code of the process for each outcome."""
 
 
@@ -59,8 +43,7 @@ class BisectRequest:
     workloads: Sequence[str] = ()
     probe: str | None = None  # `exit`: the exit code of `command` decides, not the gate.
     command: Sequence[str] = ()
-    probe_limit_s: float | None = None
-    """Limit of the command; a slower commit is skipped. None: `COMMAND_LIMIT_S`."""
+    probe_limit_s: float | None = None  # Limit on the command; a slower commit is skipped.
     target: Path | None = None
     device: str = "auto"
     threads: int | None = None
@@ -75,8 +58,8 @@ class Bisected(Printed, BisectAnswer):
 
 
 def run_bisect(request: BisectRequest, screen: Screen) -> int:
-    """Run the search and print the answer; returns the exit code. An error of the request or of the search gets
-    exit code 2 and, for `--json`, the answer `refused`. Raises Stopped if interrupted or out of time."""
+    """Run the search and print the answer; returns the exit code. An error of request or search
+    has exit code 2, and for `--json` the answer `refused`. Raises Stopped: signal or budget."""
     try:
         with signals_as_flags(), ExitStack() as stack:
             if request.probe:
@@ -94,7 +77,7 @@ def run_bisect(request: BisectRequest, screen: Screen) -> int:
             raise
         why = f"{error.message} ({error.hint})" if error.hint else error.message
         error.partial_results = to_plain(Bisected(outcome="refused", why=why))
-        error.exit_code = EXITS["refused"]
+        error.exit_code = EXIT["refused"]
         raise
     except Stopped as stop:
         command = "the same command without --again" if request.again else "the same command"
@@ -109,7 +92,7 @@ def run_bisect(request: BisectRequest, screen: Screen) -> int:
         screen.say(f"  {text.replace('`', '')}")  # Backticks are for a report.
     if advice := give_advice(answer, request, bisection):
         screen.say(f"  next: {advice}")
-    return EXITS[answer.outcome]
+    return EXIT[answer.outcome]
 
 
 def give_advice(answer: BisectAnswer, request: BisectRequest, bisection: Bisection) -> str:
@@ -135,7 +118,7 @@ def give_advice(answer: BisectAnswer, request: BisectRequest, bisection: Bisecti
             return "the same command on a quieter machine; what was observed is kept"
         return "the same command with --again, on a quieter machine: it measures all commits anew"
     if answer.swapped and not request.good:  # The good end is that of an earlier session.
-        return f"nothing regressed since {line.good.short_commit}: name a commit that was better, with --good REV"
+        return f"nothing regressed since {line.good.short_commit}: name a better one, --good REV"
     if answer.swapped:
         return f"are they swapped? --good {request.bad or 'HEAD'} --bad {request.good}"
     if answer.outcome == "no_regression":
@@ -146,29 +129,26 @@ def give_advice(answer: BisectAnswer, request: BisectRequest, bisection: Bisecti
 
 
 def _open_kernel_bisection(request: BisectRequest, screen: Screen, stack: ExitStack) -> Bisection:
-    """A search for what made a kernel slower or wrong, closed by `stack`. A variant that runs under the emulator
-    here is searched for correctness, whatever was requested. Raises LoopError for an unclear request."""
+    """A search for what made a kernel slower or wrong, closed by `stack`. If the variant is
+    emulated here, the search is for correctness. Raises LoopError for an unclear request."""
     if read_sender() is None:  # A job that another machine sent always names its target.
         require_named_target(request.target, Path.cwd(), "search")
     metrics = get_args(Metric)
     if request.metric not in metrics:
-        raise UsageError(
-            f"unknown metric {request.metric!r}", hint=f"--metric {' or '.join(metrics)}"
-        )
-    setting = with_stated_workloads(trusted_setting(request.target, screen), request.workloads)
+        raise UsageError(f"unknown metric {request.metric!r}", f"--metric {' or '.join(metrics)}")
+    setting = settings.trusted_setting(request.target, screen)
+    setting = settings.with_stated_workloads(setting, request.workloads)
     target, metric = setting.target, cast(Metric, request.metric)
     requested = [request.variant] if request.variant else ()
-    device = choose_device(request.device, target, requested)
-    names = choose_variants(requested, target, device) or choose_emulated(requested, target, device)
+    device = settings.choose_device(request.device, target, requested)
+    names = settings.choose_variants(requested, target, device)
+    names = names or settings.choose_emulated(requested, target, device)
     compiled = [name for name in names if isinstance(target.variants[name], CAbiVariant)]
-    built_names = compiled or [
-        name for name in names if isinstance(target.variants[name], PythonVariant)
-    ]
+    python = [name for name in names if isinstance(target.variants[name], PythonVariant)]
+    built_names = compiled or python
     if len(built_names) != 1:
         number = f"several ({', '.join(built_names)})" if built_names else "none"
-        raise UsageError(
-            f"one variant that is built is searched, there are {number}", hint="--variant NAME"
-        )
+        raise UsageError(f"one built variant is searched, there are {number}", "--variant NAME")
     (name,) = built_names
     variant, emulated = target.variants[name], name not in target.variants_on(device)
     if emulated:
@@ -176,30 +156,28 @@ def _open_kernel_bisection(request: BisectRequest, screen: Screen, stack: ExitSt
         untimed = "runs under the emulator, which is not timed"
         screen.say(f"{name} {untimed}: the search is for where it became wrong")
     default_sets = tuple(target.workloads) if metric == "correctness" else ()
-    sets = choose_sets(request.workloads or default_sets, target)
-    workloads = expand_sets(
-        target, sets, target.dtypes["cuda" if emulated else device], request.seed
-    )
+    sets = settings.choose_sets(request.workloads or default_sets, target)
+    dtypes = target.dtypes["cuda" if emulated else device]
+    workloads = expand_sets(target, sets, dtypes, request.seed)
     supported = [workload for workload in workloads if is_supported(variant, workload)]
     workloads = tuple(supported) or workloads  # If none is supported, the gate says so.
     if emulated:
         workloads = tuple(w for w in workloads if not is_too_large_to_emulate(target, w))
     left_out = tuple(name for name in target.workloads if name not in sets)
     regression = Regression(name, metric, workloads, emulated=emulated)
-    folder = setting.project.target
+    folder, sessions_root = setting.project.target, setting.project.sessions
     if request.good:
         line = read_commits(folder, request.good, request.bad)
     else:  # From the last session that found the variant good.
         require_repository(folder)
-        rows = sessions.rows(
-            setting.project.sessions, last=sessions.RECENT_SESSIONS, target=target.name
-        )
+        rows = sessions.rows(sessions_root, last=sessions.RECENT_SESSIONS, target=target.name)
         lines, _ = lines_from_good_sessions(folder, regression, rows, bad=request.bad)
         if not lines:
-            why = f"no good revision to begin from, and no session found {name} good at another commit"
+            why = f"no good revision to begin from: no session found {name} good at another commit"
             raise UsageError(why, hint=f"loop bisect --variant {name} --metric {metric} --good REV")
         line = lines[0]
-    bench = stack.enter_context(open_bench(setting, device, choose_threads(request.threads)))
+    threads = settings.choose_threads(request.threads)
+    bench = stack.enter_context(settings.open_bench(setting, device, threads))
     opening = open_kernel_bisection(regression, line, bench, request.seed)
     return replace(stack.enter_context(opening), sets=sets, left_out=left_out)
 
@@ -213,42 +191,33 @@ def _open_command_bisection(request: BisectRequest, stack: ExitStack) -> Bisecti
     folder, here = (request.target or Path.cwd()).absolute(), Path.cwd().resolve()
     line = read_commits(folder, request.good, request.bad or "HEAD")
     tree = stack.enter_context(open_worktree(line))
-    if here.is_relative_to(line.top):
-        tree = replace(
-            tree, target=tree.root / here.relative_to(line.top)
-        )  # There the command runs.
-    return Bisection(
-        line, CommandProbe(request.command, tree, request.probe_limit_s or COMMAND_LIMIT_S)
-    )
+    if here.is_relative_to(line.top):  # There the command runs.
+        tree = replace(tree, target=tree.root / here.relative_to(line.top))
+    limit_s = request.probe_limit_s or COMMAND_LIMIT_S
+    return Bisection(line, CommandProbe(request.command, tree, limit_s))
 
 
-def run_with_progress(
-    bisection: Bisection, budget_minutes: float | None, screen: Screen
-) -> BisectAnswer:
-    """Run the search to its end, with progress. Raises Stopped if interrupted or out of time."""
-    start_time, printed_count = time.monotonic(), 0
+def run_with_progress(bisection: Bisection, minutes: float | None, screen: Screen) -> BisectAnswer:
+    """Run the search to its end, with progress. Raises Stopped at a signal or after `minutes`."""
+    started, printed_count = time.monotonic(), 0
     with contextlib.closing(bisection.run()) as ticks, signals_as_flags():
         while True:
             raise_if_signalled()
             answer: BisectAnswer | None = None
             probes = tuple(bisection.probes)
             try:
-                screen.status(
-                    f"  {next(ticks).note} ({say.seconds(time.monotonic() - start_time)})"
-                )
+                screen.status(f"  {next(ticks).note} ({say.seconds(time.monotonic() - started)})")
             except StopIteration as stop:
                 answer = stop.value
                 probes = stop.value.probes  # With those of merged branches.
             except MachineFailure as failure:
-                raise failure.with_instruction(
-                    "run the same command again: it goes on"
-                ) from failure
-            elapsed_s = time.monotonic() - start_time
+                raise failure.with_instruction("run the same command: it goes on") from failure
+            elapsed_s = time.monotonic() - started
             for number, probe in enumerate(probes[printed_count:], printed_count + 1):
                 text = f"{number}: {probe.commit[:12]} {probe.describe(bisection.prober.metric)}"
                 screen.say(f"  {text} ({probe.why}; {say.seconds(elapsed_s)})")
             printed_count = len(probes)
             if answer is not None:
                 return answer
-            if budget_minutes is not None and elapsed_s > 60 * budget_minutes:
-                raise Stopped(f"over its budget of {budget_minutes:g} min", ExitCode.OVER_BUDGET)
+            if minutes is not None and elapsed_s > 60 * minutes:
+                raise Stopped(f"over its budget of {minutes:g} min", ExitCode.OVER_BUDGET)

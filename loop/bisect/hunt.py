@@ -6,7 +6,6 @@ import os
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -14,30 +13,15 @@ import psutil
 
 from loop.base.places import state_folder
 from loop.base.processes import Tick, Waiting
-from loop.bisect.search import (
-    LEAST_SHARE,
-    Observations,
-    ProbeRequest,
-    SearchEnd,
-    SearchProblem,
-    next_move,
-)
-from loop.bisect.trying import (
-    Builder,
-    CommitLine,
-    KernelProbe,
-    Prober,
-    Untestable,
-    branches_of_merge,
-    map_ticks,
-)
+from loop.bisect import search, trying
+from loop.bisect.search import ProbeRequest, SearchEnd, SearchProblem
+from loop.bisect.trying import Builder, CommitLine, KernelProbe, Prober, Untestable, map_ticks
 from loop.calls.call import Refused
 from loop.machine.failures import Folders, FolderWatch
 from loop.model.bisect import UNCOMMITTED, BisectAnswer, Candidate, Metric, Probe
 from loop.model.measurement import Build
 from loop.model.target import Workload
 from loop.repository import worktree
-from loop.repository.worktree import Worktree
 from loop.timing.readiness import hold_device
 from loop.workers.bench import Bench
 from loop.workers.program import WorkerLost
@@ -67,17 +51,14 @@ class Bisection:
     prober: Prober
     sets: tuple[str, ...] = ()  # Workload sets of the target that commits are judged on.
     left_out: tuple[str, ...] = ()  # Workload sets that commits are not judged on.
-    merge: Candidate | None = None
-    """The merge whose branches are searched (without asking the gate again); else None."""
-    probes: list[Probe] = field(default_factory=list)
-    """Observations of the line's commits, from this search and earlier ones."""
+    merge: Candidate | None = None  # The merge whose branches are searched, if it is such a search.
+    probes: list[Probe] = field(default_factory=list)  # From this search and earlier ones.
 
     def run(self) -> Waiting[BisectAnswer]:
-        """Search until there is an answer: build both ends, ask the gate whether there is a regression, take over
-        saved probes, then probe. Raises MachineFailure if the machine failed."""
+        """Build both ends, ask the gate, take saved probes, then probe. Raises MachineFailure."""
         line, prober, builder = self.line, self.prober, self.prober.builder
         is_first_search, end = self.merge is None, None  # Searches of merges follow another.
-        with ExitStack() as stack:
+        with contextlib.ExitStack() as stack:
             if builder is not None and is_first_search:
                 yield from hold_device(builder.bench, stack)
             yield from self._build(line.good, line.commits[-1])
@@ -92,38 +73,30 @@ class Bisection:
             if end is not None:
                 return self._build_answer(end)
             measured = {probe.commit for probe in self.probes if probe.status == "measured"}
-            yield from self._build(
-                *(candidate for candidate in line.commits if candidate.commit in measured)
-            )
+            yield from self._build(*(c for c in line.commits if c.commit in measured))
             while True:
-                move = next_move(self.problem, self.probes)
+                move = search.next_move(self.problem, self.probes)
                 if isinstance(move, ProbeRequest):
                     yield from self._make_probe(move)
                     continue
-                # A blamed commit that was not built, as after saved probes, may turn out to be a program that is
-                # known, and then it is not to blame. One commit for each program stands for the others.
+                # A blamed commit that was not built, as after saved probes, may turn out to be a
+                # known program: not to blame. One commit of each program stands for the others.
                 problem, positions = self.problem, self.problem.positions
                 runs = [positions[culprit.first : culprit.last + 1] for culprit in move.confirmed]
                 blamed = sorted({position for run in runs for position in run})
                 commits = [line.commits[problem.commit_at(position)] for position in blamed]
-                unbuilt = [
-                    commit
-                    for commit in commits
-                    if builder and commit.tree not in builder.build_by_tree
-                ]
+                builds = builder.build_by_tree if builder else {}
+                unbuilt = [c for c in commits if builder and c.tree not in builds]
                 if unbuilt:
                     yield from self._build(unbuilt[len(unbuilt) // 2])
                     continue
-                if (
-                    move.confirmed
-                ):  # A blamed program, or the one before it, may have been taken back.
+                if move.confirmed:  # A blamed program, or the one before, may have been taken back.
                     yield from self._build(*line.commits, compiles=False)
                 if positions == self.problem.positions:
                     return (yield from self._search_merges(self._build_answer(move)))
 
     def _build(self, *candidates: Candidate, compiles: bool = True) -> Waiting[None]:
-        """Build these candidates, to know which are one program; a command needs none. One that does not build
-        counts as a program of its own. `compiles`: as `Builder.build`."""
+        """Build candidates, to know which are one program; one without a build is its own."""
         for candidate in candidates:
             yield Tick(f"building {candidate.short_commit}")
             with contextlib.suppress(Untestable):  # The first probe of it reports why.
@@ -132,19 +105,19 @@ class Bisection:
 
     @property
     def problem(self) -> SearchProblem:
-        """The input of `search.next_move`. Not cached: a build may turn out to be a program that is known."""
+        """The input of `search.next_move`. Not cached: a build may turn out as a known program."""
         builder, commits, programs = self.prober.builder, list[str](), list[str]()
         for candidate in self.line.commits:
             build = builder.build_by_tree.get(candidate.tree) if builder else None
-            # A program is named by its build's id; before a build, or if it fails, by the hash of all files.
+            # A program's name is its build's id; before a build, or if it fails, its tree's hash.
             programs.append(build.build_id if isinstance(build, Build) else candidate.tree)
             commits.append(candidate.commit)
         return SearchProblem(tuple(commits), tuple(programs), self.prober.metric)
 
     def _make_probe(self, request: ProbeRequest) -> Waiting[None]:
-        """Observe a commit and save the result, with ticks that show the reason. Does nothing if the commit builds
-        a program that is known: then another request may be due. Raises MachineFailure, and saves nothing, if the
-        machine is at fault: a full disk can make a commit untestable, or wrong (value 0)."""
+        """Observe a commit and save the result; ticks show the reason. Does nothing if its
+        program is known: another request may be due then. Raises MachineFailure, saving nothing, if
+        the machine failed: a full disk can make a commit untestable, or wrong (value 0)."""
         candidate, against = self.line.commits[request.commit], self.line.commits[request.against]
         progress = f"probe {len(self.probes) + 1}, {candidate.short_commit}: {request.why}"
         watch, start_time = FolderWatch(Folders.for_process()), time.monotonic()
@@ -167,9 +140,8 @@ class Bisection:
             status, reason = "broken", str(untestable)
         except (WorkerLost, Refused) as lost:
             status, reason = "lost", str(lost)
-        if failure := watch.failure(
-            has_failed=status != "measured" or 0.0 in values, messages=reason
-        ):
+        has_failed = status != "measured" or 0.0 in values
+        if failure := watch.failure(has_failed=has_failed, messages=reason):
             raise failure
         probe = Probe(
             commit=candidate.commit,
@@ -185,13 +157,13 @@ class Bisection:
         self.probes.append(probe)
 
     def _search_merges(self, answer: BisectAnswer) -> Waiting[BisectAnswer]:
-        """If a merge alone is blamed: what a search of its branches blames. The merge stays if that is nothing, or
-        only a small part of the merge's step."""
+        """If a merge alone is blamed: what a search of its branches blames, unless too little."""
         if len(answer.culprits) != 1 or answer.range:
             return answer
         (merge,) = answer.culprits
         # A failure may need both branches together, so the merge itself ends the branch.
-        for line in branches_of_merge(self.line, merge, joined=self.prober.metric == "correctness"):
+        joined = self.prober.metric == "correctness"
+        for line in trying.branches_of_merge(self.line, merge, joined=joined):
             branch = yield from replace(self, line=line, merge=merge, probes=[]).run()
             fields = {
                 "probes": (*answer.probes, *branch.probes),
@@ -200,7 +172,7 @@ class Bisection:
             }
             is_blamed = branch.culprits != (merge,) and bool(branch.culprits or branch.range)
             branch_step, whole_step = (-math.log(part.ratio or 1.0) for part in (branch, answer))
-            if is_blamed and branch_step >= LEAST_SHARE * whole_step:
+            if is_blamed and branch_step >= search.LEAST_SHARE * whole_step:
                 # The search of an octopus's branch may end at the octopus itself.
                 origin = "" if merge == self.merge else f"; it came with the merge {merge.name}"
                 return branch.model_copy(update={**fields, "why": f"{branch.why}{origin}"})
@@ -213,36 +185,27 @@ class Bisection:
         return answer
 
     def _build_answer(self, end: SearchEnd) -> BisectAnswer:
-        """Turn the result of `search.next_move` (indices and positions) into an answer (commits)."""
+        """Turn the result of `search.next_move` (indices, positions) into an answer (commits)."""
         commits, prober = self.line.commits, self.prober
         culprits = tuple(commits[index] for index in end.culprits)
         run = commits[end.range[0] : end.range[1] + 1] if end.range else ()
-        ratio = (
-            math.exp(-end.confirmed[0].step)
-            if end.confirmed and prober.metric == "latency"
-            else None
-        )
-        changes = [
-            ("HEAD",) if c.commit == UNCOMMITTED else (f"{c.commit}^", c.commit) for c in culprits
-        ]
-        options = ("--no-ext-diff", "--no-textconv", "--no-color")
-        patches = [
-            worktree.git_bytes(self.line.folder, "diff", *options, *ends, "--", ".")
-            for ends in changes
-        ]
-        observations = Observations(self.problem, self.probes)
+        is_timed = end.confirmed and prober.metric == "latency"
+        patches, options = list[bytes](), ("diff", "--no-ext-diff", "--no-textconv", "--no-color")
+        for commit in (culprit.commit for culprit in culprits):
+            ends = ("HEAD",) if commit == UNCOMMITTED else (f"{commit}^", commit)
+            patches.append(worktree.git_bytes(self.line.folder, *options, *ends, "--", "."))
+        observations = search.Observations(self.problem, self.probes)
+        broken = [probe for probe in self.probes if probe.status == "broken"]
         return BisectAnswer(
             outcome=end.outcome,
             why="; ".join(filter(None, (end.why, prober.warning))),
             swapped=end.swapped,
             culprits=culprits,
             range=run,
-            ratio=ratio,
+            ratio=math.exp(-end.confirmed[0].step) if is_timed else None,
             probes=tuple(self.probes),
             builds=len(observations.built_positions) + len(observations.untestable_reasons),
-            skipped={
-                probe.commit: probe.reason for probe in self.probes if probe.status == "broken"
-            },
+            skipped={probe.commit: probe.reason for probe in broken},
             sets=self.sets,
             left_out=self.left_out,
             workloads=tuple(dict.fromkeys(workload.name for workload in prober.workloads)),
@@ -262,8 +225,8 @@ def open_kernel_bisection(
 
 
 @contextlib.contextmanager
-def open_worktree(line: CommitLine) -> Iterator[Worktree]:
-    """A temporary worktree for one search; also removes those of killed processes, also of this one's number."""
+def open_worktree(line: CommitLine) -> Iterator[worktree.Worktree]:
+    """A temporary worktree for one search. First removes what killed processes left."""
     root = state_folder() / "worktrees"
     for folder in root.glob("bisect-*"):
         owner = folder.name.split("-")[1]

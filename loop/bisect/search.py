@@ -4,13 +4,12 @@ The next request depends on the probes alone, so an interrupted search continues
 A *position* counts the different builds along the history: 0 is the good end.
 
 1. Both ends are observed until they differ.
-2. Each observed build votes by its log odds to be bad. A place of the step has a score: how well it explains all
-   votes. Places whose scores are within `DECISIVE` of the best are in question. Their builds are observed until
-   their sides are decided, then the middle one of those that were not observed.
-3. Further builds show how far builds differ by chance. A step that is not clearly larger blames nobody.
-4. Fresh observations of culprit and parent confirm the culprit. If they do not, the search asks for more evidence,
-   and gives up after the third suspect.
-5. A build that is surely neither good nor bad lies between two steps: both sides of it are searched.
+2. Each observed build votes by its log odds to be bad. The score of a place of the step says how
+   well it explains all votes. Places within `DECISIVE` of the best are in question: their builds
+   are observed until their sides are decided, then the middle one of those that were not observed.
+3. Further builds show how far builds differ by chance. Only a clearly larger step blames a commit.
+4. Fresh observations of culprit and parent confirm it. Else: more evidence, up to three suspects.
+5. A build that is surely neither good nor bad is between two steps: both sides are searched.
 """
 
 import functools
@@ -41,18 +40,16 @@ class Confirmation:
 
 @dataclass(frozen=True)
 class SearchProblem:
-    """The commits to search, oldest first: the first is the good end, the last the bad one.
-    Neighbours that build the same program share a *position*."""
+    """Commits from the good end to the bad. Neighbours of the same program share a *position*."""
 
     commits: tuple[str, ...]  # Their hashes.
-    programs: tuple[str, ...]
-    """For each commit a name of the program it builds: equal names, equal programs."""
+    programs: tuple[str, ...]  # A name of the program of each commit: equal names, equal programs.
     metric: Metric = "latency"
 
     @functools.cached_property
     def positions(self) -> tuple[int, ...]:
-        """Position of each commit: 0 for the good end, one more at each commit with a new program. Commits up to
-        the last one of that program share its position: another program between was taken back."""
+        """Position of each commit: 0 for the good end, one more at each new program. Commits up to
+        the last one of a program share its position: another program between was taken back."""
         last_index_of = {program: index for index, program in enumerate(self.programs)}
         positions, position, shared_until = list[int](), 0, last_index_of[self.programs[0]]
         for index, program in enumerate(self.programs):
@@ -73,11 +70,8 @@ class SearchProblem:
 
     def commit_at(self, position: int) -> int:
         """Index of the commit to build for a position: its first, or the bad end itself."""
-        return (
-            len(self.positions) - 1
-            if position == self.last_position
-            else self.first_commits[position]
-        )
+        last = len(self.positions) - 1
+        return last if position == self.last_position else self.first_commits[position]
 
     def short_hash(self, position: int) -> str:
         """Short hash of a position's commit, for messages."""
@@ -91,10 +85,8 @@ class ProbeRequest:
     commit: int  # Index into the commits of the problem.
     count: int  # Requested observations; fewer may result.
     why: str  # The reason, shown in the table of probes.
-    against: int = 0
-    """The commit it is timed in pairs with: 0, the good end, except in a confirmation."""
-    claim: Claim | None = None
-    """Set in a confirmation: its observations are fresh, and the search does not use them."""
+    against: int = 0  # The commit it is timed with: 0, the good end, except in a confirmation.
+    claim: Claim | None = None  # For a confirmation: its observations are not used in the search.
 
 
 @dataclass(frozen=True)
@@ -123,43 +115,33 @@ class SearchEnd:
 
     @property
     def range(self) -> tuple[int, int] | None:
-        """First and last index of the first run that contains a culprit; None without such a run."""
-        runs = [
-            (culprit.first, culprit.last)
-            for culprit in self.confirmed
-            if culprit.first != culprit.last
-        ]
-        return runs[0] if runs else None
+        """First and last index of the first run that contains a culprit; None without one."""
+        runs = ((culprit.first, culprit.last) for culprit in self.confirmed)
+        return next((run for run in runs if run[0] != run[1]), None)
 
 
-DECISIVE = math.log(249)
-"""Log odds that decide the side of a build, and that rule out a place of the step."""
+DECISIVE = math.log(249)  # Log odds that decide a build's side, and rule out a place of the step.
 CONFIRMING, REJECTING = 100.0, 20.0  # E-value that confirms a culprit; e-value that rejects it.
 
 
 class Observations:
-    """The probes so far, by position; `Pairs` and `Runs` draw conclusions from them. Methods name a
-    range of positions by its ends, `low` and `high`, which differ."""
+    """The probes so far, by position, for `Pairs` and `Runs`. `low` and `high`: ends of a range."""
 
     def __init__(self, problem: SearchProblem, probes: Sequence[Probe]) -> None:
-        """Sort the probes' values by position, without those of programs that were taken back. A measured probe
-        without a finite value counts as lost. Ratios to another commit than the good end only confirm."""
+        """Sort values by position, without programs that were taken back. A measured probe without
+        a finite value counts as lost. Ratios to other commits than the good end only confirm."""
         self.problem = problem
         self.values_at: dict[int, list[float]] = {}
-        """Position to log(time of the commit / time of the good end); for correctness to 1 for
-        right, 0 for wrong. Without confirmations."""
+        """Position to log(time / the good end's), or 1 right, 0 wrong. Without confirmations."""
         self.confirmations: dict[tuple[int, int, int], Confirmation] = {}
         """Positions of suspect and parent, and number of the claim, to the confirmation."""
-        self.untestable_reasons: dict[int, str] = {}
-        """Position that cannot be built or tried, to the reason."""
+        self.untestable_reasons: dict[int, str] = {}  # Of positions that cannot be built or tried.
         self.built_positions: set[int] = set()
-        self.lost_reasons: list[str] = []
-        """Reasons of the latest consecutive probes without a result."""
+        self.lost_reasons: list[str] = []  # Reasons of the latest consecutive lost probes.
         self.total_count = 0  # Of observed values, those of confirmations included.
         program_of = dict(zip(problem.commits, problem.programs, strict=True))
-        position_of = {
-            problem.programs[index]: place for place, index in enumerate(problem.first_commits)
-        }
+        first_programs = [problem.programs[index] for index in problem.first_commits]
+        position_of = {program: position for position, program in enumerate(first_programs)}
         for probe in probes:
             values = [value for value in probe.values if math.isfinite(value)]
             if probe.status == "lost" or (probe.status == "measured" and not values):
@@ -174,7 +156,7 @@ class Observations:
                 self.untestable_reasons[position] = probe.reason
                 continue
             self.built_positions |= {position, reference}
-            # A confirmation may observe either side of the step. As long as both count as one program, it is none.
+            # A confirmation may observe either side of the step; of one program it proves nothing.
             if probe.claim is not None and position != reference:
                 suspect, parent = max(position, reference), min(position, reference)
                 confirmation = Confirmation(suspect, parent, probe.claim)
@@ -195,40 +177,30 @@ class Observations:
 
 
 def best_gap(votes: Sequence[float]) -> tuple[int, list[float]]:
-    """The likeliest place of the step, and the score of each place. `votes`: log odds of each observed build, in
-    order, that it is bad. Place n is after build n: all votes up to it are for good."""
+    """The likeliest place of the step, and the score of each place. `votes`: each observed build's
+    log odds to be bad, in order. Place n is after build n: all votes up to it are for good."""
     scores = list(accumulate(-vote for vote in votes))[:-1]
     return max(range(len(scores)), key=scores.__getitem__), scores
 
 
 TYPICAL_NOISE, MOST_NOISE = 0.005, 0.025
-"""Noise between builds (standard deviation of the log time): the least that a search assumes; and before
-a commit is blamed, until the observed builds rule it out."""
-RULED_OUT_Z = -2.8
-"""Normal quantile: noise is ruled out if builds scatter this little in 1 of 400 cases."""
-LEAST_BUILDS, ENOUGH_BUILDS = 7, 11
-"""Fewest builds that show noise; builds after which the search gives up because of it."""
-LEAST_STEP = 3.5
-"""Least step to blame a commit or a range, as a multiple of the noise between builds."""
+"""Noise between builds (standard deviation of the log time): the least that a search assumes; and
+the most that it fears before it blames a commit, until the observed builds rule it out."""
+RULED_OUT_Z = -2.8  # Normal quantile: noise is ruled out at a chance of 1 in 400.
+LEAST_BUILDS, ENOUGH_BUILDS = 7, 11  # Fewest that show noise; after which noise ends the search.
+LEAST_STEP = 3.5  # Least step to blame a commit or range, in multiples of the noise between builds.
 OUTLIER_DEVIATIONS = 4.5  # A pair this many median deviations beyond both levels is clipped.
 ENDS_FIRST_PAIRS, ENDS_LEAST_PAIRS, ENDS_MOST_PAIRS = 3, 8, 200
 """Pairs of the ends before a first look; before `no_regression`; before `inconclusive`."""
-DIFFERENCE_Z, NO_DIFFERENCE_Z = 4.5, 2.6
-"""Standard errors by which ends differ; above which a difference is ruled out."""
-LEVELS_APART, LEVELS_APART_Z = 0.065, 2.8
-"""Least distance of a third level from both others: log ratio, and standard errors of pairs."""
+DIFFERENCE_Z, NO_DIFFERENCE_Z = 4.5, 2.6  # Standard errors: ends differ; a difference is ruled out.
+LEVELS_APART, LEVELS_APART_Z = 0.065, 2.8  # Of a third level: log ratio, standard errors of pairs.
 MOST_NEEDED = 8  # After this many times the pairs that a vote needs, more would not decide it.
 BATCH_MOST = 32  # Most pairs in one request.
-NEIGHBOURS, NEIGHBOUR_PRECISION = 13, 9.0
-"""Builds that show the noise between builds; the step as a multiple of a build's standard error."""
+NEIGHBOURS, NEIGHBOUR_PRECISION = 13, 9.0  # Builds that show noise; the step in a build's errors.
 LEAST_SHARE = 0.15  # Least share of a merge's step that a commit of its branches explains.
-CONFIRM_ABOVE, REJECT_BELOW = 0.3, 0.5
-"""Share of the step that a confirmed culprit exceeds; below the other share it is rejected."""
-FIRST_PAIRS, MOST_PAIRS = 4, 60
-"""Pairs of a confirmation before a first look; and at most, unless noise needs more."""
-FAST_TODAY = (
-    "the bad end is as fast today, so what was slow may have been the machine or its environment"
-)
+CONFIRM_ABOVE, REJECT_BELOW = 0.3, 0.5  # Shares of the step that confirm and reject a culprit.
+FIRST_PAIRS, MOST_PAIRS = 4, 60  # Of a confirmation: before a first look; at most, if noise allows.
+FAST_TODAY = "the bad end is as fast today: the machine or its environment may have been slow"
 
 
 @dataclass(frozen=True)
@@ -247,26 +219,28 @@ class LevelsFit:
     step: float  # Log ratio of the bad level to the good one, above 0.
     noise: float  # Standard deviation of builds on one level, as estimated.
     possible_noise: float  # The most noise that the builds do not rule out.
-    votes: dict[int, float]
-    """Position of each build to its log odds to be bad. An outlier votes like two builds."""
+    votes: dict[int, float]  # Position to log odds to be bad. An outlier votes like two builds.
 
 
 def estimate_noise(residuals: Sequence[tuple[float, float]], quantile: float) -> float:
-    """The noise between builds, from (squared residual, variance of the mean) of each: solves sum of residual^2 /
-    (noise^2 + variance) = the chi^2 quantile that belongs to the standard normal `quantile` (0: the median; by
-    Wilson and Hilferty 1931). Too few builds: 0; infinity for a quantile below 0, for they rule out no noise."""
-    freedom = len(residuals) - 2
+    """The noise between builds: a standard deviation, at most 1. `residuals`: each build's squared
+    distance to its level, and the variance of its mean. `quantile` (of the standard normal): 0 for
+    the likely noise; below 0 for an upper bound. Too few builds: 0, and infinity as the bound."""
     if len(residuals) < LEAST_BUILDS:
         return math.inf if quantile < 0 else 0.0
+    # The quantile of chi^2, after Wilson and Hilferty (1931). Two levels were fitted to the builds.
+    freedom = len(residuals) - 2
     part = 2 / (9 * freedom)
-    chi_squared_quantile = freedom * max(1 - part + quantile * math.sqrt(part), 0.01) ** 3
-    low, middle, high = 0.0, 0.0, 1.0  # First: is there any noise?
-    for _ in range(31):  # Bisection: chi_squared falls as the noise grows.
-        chi_squared = math.fsum(
-            square / (middle**2 + variance + 1e-18) for square, variance in residuals
-        )
-        low, high = (middle, high) if chi_squared > chi_squared_quantile else (low, middle)
-        middle = (low + high) / 2
+    expected = freedom * max(1 - part + quantile * math.sqrt(part), 0.01) ** 3
+    # Solve sum of residual^2 / (noise^2 + variance) = expected. More noise makes the sum smaller.
+    low, high, noise = 0.0, 1.0, 0.0  # Begin without noise, which may explain the residuals.
+    for _ in range(31):
+        terms = (square / (noise**2 + variance + 1e-18) for square, variance in residuals)
+        if math.fsum(terms) > expected:
+            low = noise
+        else:
+            high = noise
+        noise = (low + high) / 2
     return high
 
 
@@ -275,59 +249,50 @@ class Pairs(Observations):
 
     @functools.cached_property
     def clipped(self) -> dict[int, list[float]]:
-        """Position to its log ratios; unless they are few, outliers are clipped to just beyond both levels."""
+        """Position to its log ratios. Unless they are few, outliers are clipped near levels."""
         observed = {position: values for position, values in self.values_at.items() if values}
-        several = [values for values in observed.values() if len(values) > 2]
         deviations = list[float]()
-        for values in several:
+        for values in observed.values():
             centre = median(values)
-            deviations += [abs(value - centre) for value in values]
+            deviations += [abs(value - centre) for value in values if len(values) > 2]
         if len(deviations) < 6:  # Too few to tell what an outlier is.
             return observed
         margin = OUTLIER_DEVIATIONS * max(median(deviations), 1e-4)
         bad_level = median(observed.get(self.problem.last_position, [0.0]))
         lowest, highest = min(0.0, bad_level) - margin, max(0.0, bad_level) + margin
-        return {
-            position: [min(max(x, lowest), highest) for x in values]
-            for position, values in observed.items()
-        }
+        for position, values in observed.items():
+            observed[position] = [min(max(value, lowest), highest) for value in values]
+        return observed
 
     @functools.cached_property
     def pair_variance(self) -> float:
         """Variance of one pair about its build's mean, enlarged if few pairs estimate it."""
-        values_of_builds = [values for values in self.clipped.values() if len(values) > 1]
-        freedom = sum(len(values) - 1 for values in values_of_builds)
-        squares = math.fsum(
-            (value - fmean(values)) ** 2 for values in values_of_builds for value in values
-        )
+        builds = [values for values in self.clipped.values() if len(values) > 1]
+        freedom = sum(len(values) - 1 for values in builds)
+        squares = math.fsum((value - fmean(values)) ** 2 for values in builds for value in values)
         return max(squares / freedom * (1 + 6 / freedom) if freedom else 0.0, 1e-12)
 
     def timed_builds(self, low: int, high: int) -> list[TimedBuild]:
-        """The observed builds of a range, in order. All pairs refer to the good end: its mean is 0."""
-        values_at = {
-            p: values for p, values in sorted(self.clipped.items()) if low <= p <= high and p > 0
-        }
-        observed = [
-            TimedBuild(p, fmean(x), self.pair_variance / len(x)) for p, x in values_at.items()
-        ]
-        return [TimedBuild(0, 0.0, 0.0), *observed] if low == 0 else observed
+        """The observed builds of a range, in order. Pairs refer to the good end: its mean is 0."""
+        builds = [TimedBuild(0, 0.0, 0.0)] if low == 0 else []
+        for position, values in sorted(self.clipped.items()):
+            if low <= position <= high and position > 0:
+                builds.append(TimedBuild(position, fmean(values), self.pair_variance / len(values)))
+        return builds
 
     def fit(self, low: int, high: int) -> LevelsFit:
         """Fit levels, noise and the place of the step in turns, from the two ends on."""
         builds = self.timed_builds(low, high)
-        most_noise = min(
-            MOST_NOISE, 4 * math.sqrt(self.pair_variance)
-        )  # Where pairs scatter little, builds do.
+        # Where pairs scatter little, builds do.
+        most_noise = min(MOST_NOISE, 4 * math.sqrt(self.pair_variance))
         noise, sides = TYPICAL_NOISE, (builds[:1], builds[-1:])
         for _ in range(4):
-            levels, residuals, midpoint_variance = list[float](), list[tuple[float, float]](), 0.0
+            levels, residuals, middle_variance = list[float](), list[tuple[float, float]](), 0.0
             for side in sides:
                 weights = [1 / (noise**2 + build.variance) for build in side]
-                weighted = [
-                    weight * build.mean for weight, build in zip(weights, side, strict=True)
-                ]
-                levels.append(math.fsum(weighted) / sum(weights))
-                midpoint_variance += 0.25 / sum(weights)
+                terms = [weight * build.mean for weight, build in zip(weights, side, strict=True)]
+                levels.append(math.fsum(terms) / sum(weights))
+                middle_variance += 0.25 / sum(weights)
                 residuals += [((build.mean - levels[-1]) ** 2, build.variance) for build in side]
             noise = max(estimate_noise(residuals, 0.0), min(TYPICAL_NOISE, most_noise))
             possible = max(min(estimate_noise(residuals, RULED_OUT_Z), most_noise), noise)
@@ -335,7 +300,7 @@ class Pairs(Observations):
             for build in builds:
                 offset = min(max(build.mean - fmean(levels), -step), step)
                 votes[build.position] = (
-                    offset * step / (noise**2 + midpoint_variance + build.variance)
+                    offset * step / (noise**2 + middle_variance + build.variance)
                 )
             place, _ = best_gap([*votes.values()])
             sides = builds[: place + 1], builds[place + 1 :]
@@ -344,17 +309,16 @@ class Pairs(Observations):
     def next_count(self, low: int, high: int, position: int) -> int:
         """Pairs to add to a build whose side is not decided; 0 if more would not decide it."""
         count, fit = self.count_at(position), self.fit(low, high)
-        needed_pairs = (
-            4 * DECISIVE * self.pair_variance / fit.step**2
-        )  # Then pairs leave half of the doubt.
+        # So many pairs leave half of the doubt.
+        needed = 4 * DECISIVE * self.pair_variance / fit.step**2
         # From 4 * variance / noise^2 on, pairs add little to the noise between builds.
-        if count >= min(MOST_NEEDED * needed_pairs, 4 * self.pair_variance / fit.noise**2) + 2:
+        if count >= min(MOST_NEEDED * needed, 4 * self.pair_variance / fit.noise**2) + 2:
             return 0
-        return min(max(1, math.ceil(needed_pairs / 3), count // 4), BATCH_MOST)
+        return min(max(1, math.ceil(needed / 3), count // 4), BATCH_MOST)
 
     def request_neighbour(self, testable: Sequence[int]) -> ProbeRequest | None:
-        """A request for another build, to see how builds differ by chance: the one farthest from those observed,
-        for a few in a row may be alike. Then for more pairs. None: enough. `testable`: the range's positions."""
+        """A request that shows how builds differ by chance: the build farthest from those observed,
+        as neighbours may be alike; then more pairs. None: enough. `testable`: the positions."""
         low, step = testable[0], self.fit(testable[0], testable[-1]).step
         wanted = math.ceil(NEIGHBOUR_PRECISION**2 * self.pair_variance / step**2)
         observed = [position for position in testable if self.count_at(position)]
@@ -363,25 +327,20 @@ class Pairs(Observations):
             apart = {p: min(abs(p - other) for other in (low, *observed)) for p in unobserved}
             observed = [max(unobserved, key=apart.__getitem__)]
         for position in observed:
-            if (missing := wanted - self.count_at(position)) > 0:
-                return self.request(
-                    position, min(missing, BATCH_MOST), "neighbour: how do builds differ?"
-                )
+            if (missing := min(wanted - self.count_at(position), BATCH_MOST)) > 0:
+                return self.request(position, missing, "neighbour: how do builds differ?")
         return None
 
     def compare_ends(self) -> ProbeRequest | SearchEnd | None:
-        """The next request for an end; None once the ends differ; a result if they do not, or noise hides it."""
+        """The next request for an end; None once the ends differ; a result if they do not."""
         bad_end = self.problem.last_position
         observed = [position for position in self.clipped if position > 0]
-        if (
-            len(observed) > 1 and observed[0] == bad_end
-        ):  # They differed. Another search had another bad end.
+        if len(observed) > 1 and observed[0] == bad_end:  # This search went on: they differed.
             return None
         count = self.count_at(bad_end)
         if count < ENDS_FIRST_PAIRS:
-            return self.request(
-                bad_end, ENDS_FIRST_PAIRS - count, "end: does the difference show today?"
-            )
+            why = "end: does the difference show today?"
+            return self.request(bad_end, ENDS_FIRST_PAIRS - count, why)
         build = self.timed_builds(bad_end, bad_end)[0]
         step, error = build.mean, math.sqrt(build.variance)
         if step >= DIFFERENCE_Z * error:
@@ -395,24 +354,21 @@ class Pairs(Observations):
             return SearchEnd("no_regression", f"not reproduced: {size}: {FAST_TODAY}")
         if count >= ENDS_MOST_PAIRS:
             scatter = f"pairs scatter by {math.sqrt(self.pair_variance):.1%}"
-            return SearchEnd(
-                "inconclusive", f"too noisy: {scatter}, {largest_step:.1%} may be hidden"
-            )
+            why = f"too noisy: {scatter}, {largest_step:.1%} may be hidden"
+            return SearchEnd("inconclusive", why)
         why = f"end: the difference is {step / error:.1f} times its standard error so far"
         return self.request(bad_end, 1 + count // 8, why)
 
     def find_middle_level(self, low: int, high: int) -> int | None:
-        """A position between the ends whose build is surely slower than the good end and faster than the bad one,
-        so that there are two steps. The one with most pairs; None if there is none."""
+        """An observed position surely between both levels, so that there are two steps; or None."""
         first, *inside, last = self.timed_builds(low, high)
         middle = list[int]()
         for build in inside:
             are_apart = list[bool]()  # Good end and build; build and bad end.
             for lower, upper in ((first, build), (build, last)):
                 error = math.sqrt(lower.variance + upper.variance)
-                are_apart.append(
-                    upper.mean - lower.mean >= math.hypot(LEVELS_APART, LEVELS_APART_Z * error)
-                )
+                least_step = math.hypot(LEVELS_APART, LEVELS_APART_Z * error)
+                are_apart.append(upper.mean - lower.mean >= least_step)
             middle += [build.position] if all(are_apart) else []
         return max(middle, key=self.count_at, default=None)
 
@@ -431,10 +387,8 @@ class Pairs(Observations):
             negated = [-pair for pair in clipped.values]
             evidence_against = e_value(negated, -REJECT_BELOW * claim.step, prior_variance)
             relative_noise = stdev(clipped.values) / max(claim.step, 1e-12)
-            most_pairs = max(
-                MOST_PAIRS, math.ceil(40 * relative_noise**2)
-            )  # Then the step is 6 errors.
-            if evidence_against >= REJECTING or count >= most_pairs:
+            many_pairs = math.ceil(40 * relative_noise**2)  # Then the step is 6 standard errors.
+            if evidence_against >= REJECTING or count >= max(MOST_PAIRS, many_pairs):
                 return None
         names = f"{problem.short_hash(suspect)} slower than {problem.short_hash(parent)}"
         why = f"confirm: is {names} by over {math.expm1(CONFIRM_ABOVE * claim.step):.1%}?"
@@ -442,15 +396,13 @@ class Pairs(Observations):
         return ProbeRequest(commit, max(FIRST_PAIRS - count, 1 + count // 8), why, against, claim)
 
 
-CONSISTENT_RATE = 0.005
-"""Failure rate before the step, and pass rate after it, if all results are consistent."""
-FIRST_RUNS, CONSISTENT_RUNS = 2, 4
-"""First runs of a commit; runs of each end, all failing, before `no_regression`."""
-PASSES_MOST, RUNS_MOST = 60, 200
-"""Runs of the bad end, all passing, before `no_regression`; runs before `inconclusive`."""
+CONSISTENT_RATE = 0.005  # Rate of failures before the step, and of passes after it, if all agree.
+FIRST_RUNS, CONSISTENT_RUNS = 2, 4  # First runs of a commit; failing runs that prove no regression.
+PASSES_MOST, RUNS_MOST = 60, 200  # Passes of the bad end that prove no regression; runs to give up.
+Rates = tuple[float, float]  # Failure rates of two kinds of commits.
 LEAST_RATE = 0.02  # Rates of a confirmation stay at least this far from 0 and 1.
 CLAIMED_RATES = (0.5, 0.05)  # Failure rates of bad and good end that the ends are tested for.
-GOOD_TODAY = "so it is good today: what failed before may have come from the machine, the compiler or the inputs"
+GOOD_TODAY = "so it is good today: the machine, the compiler or the inputs may have made it fail"
 
 
 class Runs(Observations):
@@ -462,13 +414,11 @@ class Runs(Observations):
         return all(all(runs) or not any(runs) for runs in self.values_at.values())
 
     def compare_ends(self) -> ProbeRequest | SearchEnd | None:
-        """The next run of an end; None once the bad one evidently fails more often; a result if it does not."""
+        """The next run of an end; None once the bad one surely fails more often; else a result."""
         bad_end = self.problem.last_position
         for end in (bad_end, 0):
-            if (missing_count := FIRST_RUNS - self.count_at(end)) > 0:
-                return self.request(
-                    end, missing_count, "end: does it fail today, and does the good end pass?"
-                )
+            if (missing := FIRST_RUNS - self.count_at(end)) > 0:
+                return self.request(end, missing, "end: does it fail, does the good end pass?")
         good, bad = self.values_at[0], self.values_at[bad_end]
         if self.is_consistent:
             differ, are_swapped = all(good) and not any(bad), all(bad) and not any(good)
@@ -478,36 +428,31 @@ class Runs(Observations):
         if differ:
             return None
         if are_swapped:
-            return SearchEnd(
-                "no_regression", "the good end fails and the bad one passes", swapped=True
-            )
+            why = "the good end fails and the bad one passes"
+            return SearchEnd("no_regression", why, swapped=True)
         least_count = min(len(good), len(bad))
         if least_count >= CONSISTENT_RUNS and not any(good) and not any(bad):
-            why = f"the good end fails as well, {len(good)} times of {len(good)}: it is not good today"
+            why = f"the good end fails as well, each of {len(good)} times: it is not good today"
             return SearchEnd("no_regression", f"not reproduced: {why}")
         if len(bad) >= PASSES_MOST and all(bad):
             why = f"the bad end passed {len(bad)} times of {len(bad)}, {GOOD_TODAY}"
             return SearchEnd("no_regression", f"not reproduced: {why}")
         if least_count >= RUNS_MOST:
             bad_rate, good_rate = (f"{runs.count(0.0)} of {len(runs)}" for runs in (bad, good))
-            return SearchEnd(
-                "inconclusive", f"the bad end fails {bad_rate} times, the good one {good_rate}"
-            )
+            why = f"the bad end fails {bad_rate} times, the good one {good_rate}"
+            return SearchEnd("inconclusive", why)
         end, why = bad_end, "end: it passed so far, does it fail at times?"
         if not (all(good) and all(bad)):
-            end, why = (
-                min((bad_end, 0), key=self.count_at),
-                "end: it does not always fail, how often does it?",
-            )
+            end = min((bad_end, 0), key=self.count_at)
+            why = "end: it does not always fail, how often does it?"
         return self.request(end, FIRST_RUNS + self.count_at(end) // 8, why)
 
     @functools.cached_property
-    def rates(self) -> tuple[float, float]:
-        """Failure rates before the step and after it, fitted in turns with its place; fixed while the runs of each
-        commit agree."""
-        runs_of_commits = [runs for _, runs in sorted(self.values_at.items())]
+    def rates(self) -> Rates:
+        """Failure rates before and after the step, fitted with its place; fixed if runs agree."""
         if self.is_consistent:
             return CONSISTENT_RATE, 1 - CONSISTENT_RATE
+        runs_of_commits = [runs for _, runs in sorted(self.values_at.items())]
         sides = runs_of_commits[:1], runs_of_commits[-1:]
         for _ in range(3):
             (failures, count), (bad_failures, bad_count) = (
@@ -520,18 +465,14 @@ class Runs(Observations):
         return rates
 
     def next_count(self, low: int, high: int, position: int) -> int:
-        """Runs to add to a commit: as many as probably show one failure. 0 if more would not decide."""
-        count, runs_to_one_failure = (
-            self.count_at(position),
-            math.ceil(1 / max(self.rates[1], LEAST_RATE)),
-        )
-        return (
-            0 if count >= RUNS_MOST else min(max(FIRST_RUNS, runs_to_one_failure, count // 4), 16)
-        )
+        """Runs to add to a commit: probably enough for a failure. 0 if more would not decide."""
+        count = self.count_at(position)
+        runs_to_failure = math.ceil(1 / max(self.rates[1], LEAST_RATE))
+        return 0 if count >= RUNS_MOST else min(max(FIRST_RUNS, runs_to_failure, count // 4), 16)
 
     def confirm(self, confirmation: Confirmation) -> ProbeRequest | Culprit | None:
-        """The culprit, if it is confirmed that it fails more often than its parent; None if that is refuted, or
-        still open after too many runs; else a request for four more runs of whichever has fewer."""
+        """The culprit, if it surely fails more often than its parent; None if refuted, or still
+        open after too many runs; else a request for four more runs of whichever has fewer."""
         problem, suspect, parent = self.problem, confirmation.suspect, confirmation.parent
         culprit_runs, parent_runs = confirmation.values_at[suspect], confirmation.values_at[parent]
         evidence = runs_evidence(culprit_runs, parent_runs, confirmation.claim.rates)
@@ -540,29 +481,25 @@ class Runs(Observations):
             return Culprit(*run, evidence, fmean(parent_runs) - fmean(culprit_runs))
         if evidence <= 1 / REJECTING or len(culprit_runs) + len(parent_runs) >= RUNS_MOST:
             return None
-        why = f"confirm: does {problem.short_hash(suspect)} fail more often than {problem.short_hash(parent)}?"
+        names = f"{problem.short_hash(suspect)} fail more often than {problem.short_hash(parent)}"
         ends = (suspect, parent) if len(culprit_runs) <= len(parent_runs) else (parent, suspect)
         commit, against = map(problem.commit_at, ends)
-        return ProbeRequest(commit, 4, why, against, confirmation.claim)
+        return ProbeRequest(commit, 4, f"confirm: does {names}?", against, confirmation.claim)
 
 
-def runs_vote(runs: Sequence[float], rates: tuple[float, float]) -> float:
-    """Log odds that a commit with these runs is bad. `rates`: failure rates of good and bad commits."""
+def runs_vote(runs: Sequence[float], rates: Rates) -> float:
+    """Log odds that a commit with these runs is bad. `rates`: those of good and bad commits."""
     good_rate, bad_rate = rates
-    failed_odds, passed_odds = (
-        math.log(bad_rate / good_rate),
-        math.log((1 - bad_rate) / (1 - good_rate)),
-    )
+    failed_odds = math.log(bad_rate / good_rate)
+    passed_odds = math.log((1 - bad_rate) / (1 - good_rate))
     return runs.count(0.0) * failed_odds + runs.count(1.0) * passed_odds
 
 
-def runs_evidence(
-    culprit: Sequence[float], parent: Sequence[float], rates: tuple[float, float]
-) -> float:
-    """Evidence that the culprit fails more often: an e-value of blocks, each with one run of both. `culprit`,
-    `parent`: their runs, 1 for passed. `rates`: failure rates a of culprit and b of parent, set before the first
-    run. With c = (a + b) / 2 a block's evidence is P_a(x) P_b(y) / (P_c(x) P_c(y)), at most 1 in the mean for any
-    common rate (Turner, Ly and Grünwald 2024, "Generic e-variables for exact sequential k-sample tests")."""
+def runs_evidence(culprit: Sequence[float], parent: Sequence[float], rates: Rates) -> float:
+    """Evidence that the culprit fails more often: an e-value of blocks, each with one run of both
+    (1: passed). `rates`: failure rates a of culprit and b of parent, set before the first run. With
+    c = (a + b) / 2 a block has P_a(x) P_b(y) / (P_c(x) P_c(y)), at most 1 in the mean for any rate
+    (Turner, Ly and Grünwald 2024, "Generic e-variables for exact sequential k-sample tests")."""
     culprit_rate, parent_rate = (min(max(rate, LEAST_RATE), 1 - LEAST_RATE) for rate in rates)
     common_rate, evidence = (culprit_rate + parent_rate) / 2, 1.0
     for passed, parent_passed in zip(culprit, parent, strict=False):
@@ -574,11 +511,9 @@ def runs_evidence(
 
 
 SUSPECTS_MOST = 3  # Rejected suspects after which the search gives up.
-WIDEST_RANGE = 16
-"""A range of more commits, or of more than a quarter of all, is no answer; five always are."""
+WIDEST_RANGE = 16  # Wider ranges, or of over a quarter of all commits, are no answer; 5 always are.
 LOST_MOST = 3  # Consecutive probes without a result, after which the search gives up.
 OBSERVED_MOST = 3000  # Observations after which the search gives up.
-
 Evidence = Pairs | Runs
 
 
@@ -603,108 +538,86 @@ def next_move(problem: SearchProblem, probes: Sequence[Probe]) -> ProbeRequest |
 
 
 def _search_range(evidence: Evidence, low: int, high: int) -> ProbeRequest | SearchEnd:
-    """The next request between two positions that differ, or the result for this range. In order: are there two
-    steps between them, is a suspect to be confirmed, and else which commit it is."""
+    """The next request between two positions that differ, or the result for this range. In order:
+    are there two steps between them, is a suspect to be confirmed, and else which commit it is."""
     problem = evidence.problem
     middle = evidence.find_middle_level(low, high) if isinstance(evidence, Pairs) else None
     if middle is not None:
         end = SearchEnd("inconclusive", "")
         for part in ((low, middle), (middle, high)):
-            part_move = _search_range(evidence, *part)
-            if isinstance(part_move, ProbeRequest):
-                return part_move
+            move = _search_range(evidence, *part)
+            if isinstance(move, ProbeRequest):
+                return move
             # The first part with a reason tells why, if no part has a culprit.
-            end = replace(
-                end if end.why else part_move, confirmed=end.confirmed + part_move.confirmed
-            )
+            end = replace(end if end.why else move, confirmed=end.confirmed + move.confirmed)
         return end
     rejected = 0
     for confirmation in evidence.confirmations.values():
         suspect, parent = confirmation.suspect, confirmation.parent
         if parent < low or suspect > high:
             continue
-        move = evidence.confirm(confirmation)
-        if isinstance(move, Culprit):
-            return SearchEnd("culprit", "", (move,))
-        if move and evidence.untestable_reasons.keys().isdisjoint((suspect, parent)):
-            return move
+        result = evidence.confirm(confirmation)
+        if isinstance(result, Culprit):
+            return SearchEnd("culprit", "", (result,))
+        if result and evidence.untestable_reasons.keys().isdisjoint((suspect, parent)):
+            return result
         rejected += 1
         if rejected >= SUSPECTS_MOST:
-            why = f"{rejected} suspects were not confirmed, the last one {problem.short_hash(suspect)}"
+            why = f"{rejected} suspects were not confirmed, lastly {problem.short_hash(suspect)}"
             return SearchEnd("inconclusive", why)
-    return _narrow_down(evidence, low, high, rejected)
+    return _narrow(evidence, low, high, rejected)
 
 
-def _narrow_down(
-    evidence: Evidence, low: int, high: int, rejected: int
-) -> ProbeRequest | SearchEnd:
-    """Search between two ends that differ: asks for observations until each commit is good or bad; for further
-    builds, if noise between builds may explain the step; last for a confirmation. `rejected`: failed confirmations
-    in this range; each asks for more evidence."""
+def _narrow(evidence: Evidence, low: int, high: int, rejected: int) -> ProbeRequest | SearchEnd:
+    """Search between two ends that differ: asks for observations until each commit is good or bad;
+    for further builds, if noise between builds may explain the step; last for a confirmation.
+    `rejected`: failed confirmations in this range; each asks for more evidence."""
     problem = evidence.problem
-    # Only times have noise between builds: code layout does not make builds fail.
-    fit = evidence.fit(low, high) if isinstance(evidence, Pairs) else None
-    if isinstance(evidence, Runs):
-        runs_at = evidence.values_at
-        votes = {
-            place: runs_vote(runs_at[place], evidence.rates)
-            for place in runs_at
-            if low <= place <= high
-        }
+    fit = None  # Only times have noise between builds: code layout does not make builds fail.
+    if isinstance(evidence, Pairs):
+        fit = evidence.fit(low, high)
+        votes = fit.votes
     else:
-        votes = evidence.fit(low, high).votes
+        observed = {p: runs for p, runs in evidence.values_at.items() if low <= p <= high}
+        votes = {place: runs_vote(runs, evidence.rates) for place, runs in observed.items()}
     testable = [p for p in range(low, high + 1) if p not in evidence.untestable_reasons]
-    # The latest position that is surely good, and the earliest that is surely bad; ends of a range count as such.
-    best, scores = best_gap([votes[position] for position in sorted(votes)])
-    in_question = [
-        gap for gap, score in enumerate(scores) if score > scores[best] - DECISIVE * (1 + rejected)
-    ]
-    good, bad = sorted(votes)[in_question[0]], sorted(votes)[in_question[-1] + 1]
+    # The latest position that is surely good and the earliest that is surely bad, if only the ends.
+    positions = sorted(votes)
+    best, scores = best_gap([votes[position] for position in positions])
+    least_score = scores[best] - DECISIVE * (1 + rejected)
+    in_question = [gap for gap, score in enumerate(scores) if score > least_score]
+    good, bad = positions[in_question[0]], positions[in_question[-1] + 1]
     if fit is None or len(votes) < ENOUGH_BUILDS or fit.step >= LEAST_STEP * fit.noise:
         for position in sorted(votes, key=lambda position: abs(votes[position])):
             if good < position < bad and (count := evidence.next_count(low, high, position)):
-                return evidence.request(
-                    position, count, "again: it is not decided whether it regressed"
-                )
-        # The unobserved build in the middle. Untestable commits cluster: with 2, 3, 4 of them, if possible one
-        # that is 3, 9, 27 positions away.
+                return evidence.request(position, count, "again: not decided whether it regressed")
+        # The middle unobserved build, 3, 9, 27 away from 2, 3, 4 untestable ones: they cluster.
         untestable = [position for position in evidence.untestable_reasons if good < position < bad]
         distances = dict[int, int]()
-        for position in range(good + 1, bad):
-            if position not in untestable and not evidence.count_at(position):
-                distances[position] = min(
-                    (abs(position - other) for other in untestable), default=1
-                )
+        for place in range(good + 1, bad):
+            if place not in untestable and not evidence.count_at(place):
+                distances[place] = min((abs(place - other) for other in untestable), default=1)
         if distances:
-            least_distance = min(3 ** max(len(untestable) - 1, 0), max(distances.values()))
-            far = [
-                position for position, distance in distances.items() if distance >= least_distance
-            ]
-            unobserved = min(
-                far, key=lambda position: (abs(position - (good + bad) / 2), -position)
-            )
-            count = max(evidence.next_count(low, high, unobserved), 1)
-            return evidence.request(
-                unobserved, count, f"probe: {bad - good} builds are in question"
-            )
+            least = min(3 ** max(len(untestable) - 1, 0), max(distances.values()))
+            far = [place for place, distance in distances.items() if distance >= least]
+            middle = min(far, key=lambda place: (abs(place - (good + bad) / 2), -place))
+            count = max(evidence.next_count(low, high, middle), 1)
+            return evidence.request(middle, count, f"probe: {bad - good} builds are in question")
         if isinstance(evidence, Pairs) and fit and fit.step < LEAST_STEP * fit.possible_noise:
             request = evidence.request_neighbour(testable)
             if request is not None:
                 return request
-    place = f"likeliest after {problem.short_hash(good)}, up to {problem.short_hash(bad)}"
+    where = f"likeliest after {problem.short_hash(good)}, up to {problem.short_hash(bad)}"
     if fit and fit.step < LEAST_STEP * fit.possible_noise:
         if len(testable) == 2:  # It can be nowhere else.
-            place = f"{problem.short_hash(bad)} is the only other build"
-        least, noise = (
-            math.expm1(LEAST_STEP * fit.possible_noise),
-            f"{fit.possible_noise:.1%} on their own",
-        )
-        why = f"a step of {math.expm1(fit.step):+.1%} is too small to blame a commit"
-        why = f"{why}: builds of one source differ by up to {noise}, so it takes {least:+.1%}; {place}"
-        return SearchEnd("inconclusive", why)
+            where = f"{problem.short_hash(bad)} is the only other build"
+        least, noise = math.expm1(LEAST_STEP * fit.possible_noise), fit.possible_noise
+        why = f"a step of {math.expm1(fit.step):+.1%} is too small to blame a commit: builds of one"
+        why = f"{why} source differ by up to {noise:.1%} on their own, so it takes {least:+.1%}"
+        return SearchEnd("inconclusive", f"{why}; {where}")
     suspect_count = sum(good < position <= bad for position in testable)
     if suspect_count > max(5, min((high - low) // 4, WIDEST_RANGE)):
-        why = f"{suspect_count} builds are left that the noise between builds does not tell apart; {place}"
+        why = f"the noise between builds does not tell {suspect_count} builds apart; {where}"
         return SearchEnd("inconclusive", why)
     if isinstance(evidence, Pairs):
         step, sd = evidence.fit(low, high).step, math.sqrt(evidence.pair_variance)
@@ -731,11 +644,8 @@ def _conclude(evidence: Evidence, end: SearchEnd) -> SearchEnd:
         size += f", evidence {culprit.evidence:,.0f} to 1"
         first, last = (problem.commits[index][:12] for index in (culprit.first, culprit.last))
         if culprit.first == culprit.last:
-            subject = (
-                "the checkout with its uncommitted changes"
-                if first == UNCOMMITTED
-                else f"commit {first}"
-            )
+            checkout = "the checkout with its uncommitted changes"
+            subject = checkout if first == UNCOMMITTED else f"commit {first}"
             sentences.append(f"{subject}: {size}")
             continue
         positions = range(problem.positions[culprit.first], problem.positions[culprit.last])

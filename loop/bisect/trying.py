@@ -2,8 +2,8 @@
 
 A try tells its speed next to the good end, its correctness, or a command's exit code.
 
-Two commits are the same program if their builds have one id, which covers all files that a build reads
-and all that the manifest says of it. A commit that was not built yet counts as a program of its own.
+Two commits are the same program if their builds have one id. It covers all files that a build reads
+and what the manifest says of it. A commit that was not built counts as a program of its own.
 """
 
 import math
@@ -31,26 +31,18 @@ from loop.model.measurement import Build, VariantChecks
 from loop.model.target import CAbiVariant, PythonVariant, Target, Workload
 from loop.model.workloads import count_operations
 from loop.repository import worktree
-from loop.repository.worktree import (
-    MissingSubmodule,
-    Worktree,
-    changed_lines,
-    git,
-    require_repository,
-)
+from loop.repository.worktree import MissingSubmodule, Worktree, git, require_repository
 from loop.timing import samples, schedule, verdicts
 from loop.timing.samples import Limits
 from loop.workers.bench import Bench, Side
 from loop.workers.program import WorkerLost
 
 BUILD_LIMIT_S = 600.0
-MOST_NAMED_FILES = (
-    4  # Most files with uncommitted changes that a message names; it counts the others.
-)
+MOST_NAMED_FILES = 4  # Most uncommitted files that a message names; it counts the others.
 
 
 class Untestable(Exception):
-    """A commit's kernel cannot be built or called: it can be neither good nor bad. The message says why."""
+    """A commit's kernel cannot be built or called: it is neither good nor bad. Says why."""
 
 
 @dataclass(frozen=True)
@@ -61,8 +53,7 @@ class CommitLine:
     top: Path  # The repository's top.
     good: Candidate
     candidates: tuple[Candidate, ...]  # Oldest first; the last is the bad end.
-    other_good: tuple[str, ...] = ()
-    """Other good commits, not on the line: their ancestors are not searched."""
+    other_good: tuple[str, ...] = ()  # Not on the line: their ancestors are not searched.
 
     @property
     def commits(self) -> tuple[Candidate, ...]:
@@ -76,29 +67,25 @@ def read_commits(folder: Path, good: str, bad: str | None) -> CommitLine:
     if not good:
         raise UsageError("no good revision to begin from", hint="loop bisect --good REV")
     top = require_repository(folder)
-    good_commit, bad_commit = (
-        worktree.resolve_revision(top, good),
-        worktree.resolve_revision(top, bad or "HEAD"),
-    )
-    uncommitted = changed_lines(folder, bad_commit) if bad is None else {}
-    commits: Sequence[Candidate] = ()
+    good_commit = worktree.resolve_revision(top, good)
+    bad_commit = worktree.resolve_revision(top, bad or "HEAD")
+    uncommitted = worktree.changed_lines(folder, bad_commit) if bad is None else {}
+    commits = list[Candidate]()
     if good_commit != bad_commit or not uncommitted:  # Raises if they are equal: nothing to search.
         commits = worktree.first_parent_commits(top, good, bad or "HEAD")
-    line = CommitLine(folder, top, worktree.read_commit(top, good_commit), tuple(commits))
-    if not uncommitted:
-        return line
-    names = sorted(uncommitted)
-    subject = f"uncommitted changes: {', '.join(names[:MOST_NAMED_FILES])}"
-    if len(names) > MOST_NAMED_FILES:
-        subject += f" and {len(names) - MOST_NAMED_FILES} more"
-    checkout = Candidate(commit=UNCOMMITTED, subject=subject, tree=UNCOMMITTED)
-    return replace(line, candidates=(*line.candidates, checkout))
+    if uncommitted:
+        names = sorted(uncommitted)
+        subject = f"uncommitted changes: {', '.join(names[:MOST_NAMED_FILES])}"
+        if len(names) > MOST_NAMED_FILES:
+            subject += f" and {len(names) - MOST_NAMED_FILES} more"
+        commits.append(Candidate(commit=UNCOMMITTED, subject=subject, tree=UNCOMMITTED))
+    return CommitLine(folder, top, worktree.read_commit(top, good_commit), tuple(commits))
 
 
 def branches_of_merge(line: CommitLine, merge: Candidate, *, joined: bool) -> list[CommitLine]:
-    """The branches that a merge joined to the line, from where each left the good commits; empty for no merge.
-    One may be the main line, if the good end lies on a branch. `joined`: only the first branch, with the merge
-    as its bad end, because a failure may need both sides."""
+    """The branches that a merge joined to the line, from where each left the good commits; empty
+    for no merge. One may be the main line, if the good end lies on a branch. `joined`: only the
+    first branch, with the merge as its bad end, because a failure may need both sides."""
     before_merge = line.commits[line.commits.index(merge) - 1]
     good_commits = (before_merge.commit, *line.other_good)
     branches: list[CommitLine] = []
@@ -133,8 +120,8 @@ class Builder:
     """Tree hash of a candidate to its build, or to the reason for its failure."""
 
     def build(self, candidate: Candidate, *, compiles: bool = True) -> Waiting[Build]:
-        """The build of a candidate; each tree is tried once. Raises Untestable if it does not build. Without
-        `compiles` only from the cache: raises Untestable if it is not there."""
+        """The build of a candidate; each tree is tried once. Raises Untestable if it does not
+        build. Without `compiles` only from the cache: raises Untestable if it is not there."""
         if candidate.tree not in self.build_by_tree:
             try:
                 self.build_by_tree[candidate.tree] = yield from self._compile(candidate, compiles)
@@ -154,37 +141,30 @@ class Builder:
             check_out(self.worktree, candidate)
             folder, warning = self.worktree.target, self.worktree.describe_empty_submodules()
             warning = warning or self.worktree.describe_ignored_sources()
-        variant = self._variant_in(folder)
+        name, variant = self.variant, self._variant_in(folder)
         places = {"cache": bench.cache, "include": bench.include}
         needs_compiler = None if compiles or isinstance(variant, PythonVariant) else variant
-        if needs_compiler and not build.find_build(self.variant, needs_compiler, folder, **places):
+        if needs_compiler and not build.find_build(name, needs_compiler, folder, **places):
             raise Untestable("it was not built yet")
         try:
-            return (
-                yield from build.build(
-                    self.variant, variant, folder, limit_s=BUILD_LIMIT_S, **places
-                )
-            )
+            return (yield from build.build(name, variant, folder, limit_s=BUILD_LIMIT_S, **places))
         except BuildFailed as failure:
             both = (variant, self._variant_in(bench.folder)) if failure.no_compiler else ()
             compilers = [each.build.compiler for each in both if isinstance(each, CAbiVariant)]
             # Another missing compiler than today's concerns this commit alone.
             if len(compilers) == 2 and compilers[0] == compilers[1]:
                 raise WorkFailed(failure.message, failure.hint) from failure
-            raise Untestable(
-                f"does not build: {failure.message}{f'; {warning}' if warning else ''}"
-            ) from failure
+            reason = "; ".join(filter(None, (failure.message, warning)))
+            raise Untestable(f"does not build: {reason}") from failure
 
     def _variant_in(self, folder: Path) -> Buildable:
-        """The variant as the manifest in this folder defines it. Raises Untestable without one to build."""
+        """The variant as this folder's manifest defines it. Raises Untestable without one."""
         if not (folder / MANIFEST).is_file():
             raise Untestable(f"it has no {MANIFEST}")
         try:
             target = read_file(folder / MANIFEST, Target).value
         except LoopError as error:
-            raise Untestable(
-                f"its {MANIFEST} cannot be read: {error.message.splitlines()[0]}"
-            ) from error
+            raise Untestable(f"unreadable {MANIFEST}: {error.message.splitlines()[0]}") from error
         variant, device = target.variants.get(self.variant), self.bench.device
         if self.emulated and self.variant in target.emulated_variants:
             return target.emulated_variant(self.variant)
@@ -197,23 +177,18 @@ class Builder:
         raise Untestable(f"it has no variant {self.variant} that is built for {purpose}")
 
 
-REFERENCE_SIDE, CANDIDATE_SIDE = "other", "tried"
-"""Names of the two builds that are timed together."""
+REFERENCE_SIDE, CANDIDATE_SIDE = "other", "tried"  # Names of two builds that are timed together.
 Result = TypeVar("Result")
 LogRatios = Mapping[str, Sequence[float]]
 """Workload to one log(time of a commit / time of the one next to it) a pair of processes."""
-GATE_BLOCKS, GATE_LIMIT_S = 20, 120.0
-"""Blocks in which the gate times both ends; it starts no block later than this."""
-MOST_FAILING_WORKLOADS = 4
-"""A search for a wrong result uses this many of the failing workloads: the smallest."""
-PASSES, PASSES_S = 20, 30.0
-"""The bad end is right if all workloads pass this often, on fresh values; within this time."""
-Observing = Waiting[tuple[float, ...]]
-"""Yields ticks, returns the observed values. Raises Untestable."""
+GATE_BLOCKS, GATE_LIMIT_S = 20, 120.0  # Blocks in which the gate times both ends; no later start.
+MOST_FAILING_WORKLOADS = 4  # A search for a wrong result uses so many failing ones: the smallest.
+PASSES, PASSES_S = 20, 30.0  # The bad end is right if it passes this often; within this time.
+Observing = Waiting[tuple[float, ...]]  # Returns the observed values. Raises Untestable.
 
 
 def map_ticks(working: Waiting[Result], replace_tick: Callable[[Tick], Tick]) -> Waiting[Result]:
-    """Run `working` with each tick replaced, and return its result. An exception in `replace_tick` ends it."""
+    """Run `working` with each tick replaced; returns its result. `replace_tick` may raise."""
     try:
         while True:
             yield replace_tick(next(working))
@@ -228,13 +203,12 @@ END = b"end"  # Last line of saved probes: without it, the file was cut.
 
 @dataclass(frozen=True)
 class ProbeMemory:
-    """Saved probes of one search, in a file of its own: a line of JSON with a checksum for each, then `END`."""
+    """The file of a search's saved probes: for each a line of JSON with a checksum; then `END`."""
 
     path: Path
 
     def probes(self) -> tuple[Probe, ...]:
-        """The saved probes, in order. A remark names a damaged line, or a file that was cut: the search makes
-        those probes anew."""
+        """The saved probes, in order. Leaves out damaged ones, with a remark; names a cut file."""
         probes = list[Probe]()
         lines = sums.read_regular(self.path).splitlines() if self.path.exists() else [END]
         if lines[-1:] != [END]:
@@ -251,9 +225,8 @@ class ProbeMemory:
         """Save one more probe at once. Raises LoopError if the file cannot be written."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         lines = self.path.read_bytes().splitlines() if self.path.exists() else []
-        new_line = (
-            sums.with_checksum(to_json({"format": 1, **dict(probe)}, indent=None)).strip().encode()
-        )
+        document = to_json({"format": 1, **dict(probe)}, indent=None)
+        new_line = sums.with_checksum(document).strip().encode()
         lines = [*(line for line in lines if line != END), new_line, END]
         write_atomic(self.path, b"".join(line + b"\n" for line in lines))
 
@@ -262,19 +235,15 @@ class Prober:
     """Observes candidates: `KernelProbe` or `CommandProbe`."""
 
     metric: Metric
-    builder: Builder | None = None
-    """Builds candidates, and knows which are the same program; None for a command."""
+    builder: Builder | None = None  # Knows which candidates are one program; None for a command.
     workloads: Sequence[Workload] = ()  # Workloads that commits are judged on; empty for a command.
     checks_made: int = 0  # Checks so far, over all commits; 0 if not counted.
     warning: str = ""  # Added to the answer's reason; may be empty.
-    wrong_commits: frozenset[str] = frozenset()
-    """Commits without a speed, because their kernel is wrong."""
-    emptied: set[Path] | None = None
-    """To measure anew: files of saved probes that this search has emptied. None: it uses what is saved."""
+    wrong_commits: frozenset[str] = frozenset()  # Their kernels are wrong, so they have no speed.
+    emptied: set[Path] | None = None  # To measure anew: the files that this search deleted.
 
     def open_memory(self, *question: str) -> ProbeMemory:
-        """The saved probes of a search; `question`: what is searched, kernel and machine. To measure anew
-        (`emptied`), the first call of a search deletes them."""
+        """Saved probes of a search; `question`: what, kernel, machine. `emptied`: deletes them."""
         name = content_hash("\0".join(question))[:32]
         path = state_folder() / "bisects" / f"{name}.jsonl"
         if self.emptied is not None and path not in self.emptied:
@@ -284,33 +253,30 @@ class Prober:
 
     @property
     def memory(self) -> ProbeMemory:
-        """The saved probes of this search and of equal earlier ones; a subclass says which are equal."""
+        """Saved probes of this search and of equal earlier ones; subclasses say which are equal."""
         raise NotImplementedError
 
     def observe(self, candidate: Candidate, count: int, against: Candidate) -> Observing:
-        """`count` observations of a candidate. Latency: log(its time / that of `against`), above 0
-        is slower. Correctness: 1 good, 0 bad. Raises Untestable."""
+        """`count` values: log(time / that of `against`), or 1 good, 0 bad. Raises Untestable."""
         raise NotImplementedError
 
     def ask_gate(self, line: CommitLine) -> Waiting[SearchEnd | None]:
         """Whether to search at all (None: yes). Reduces `workloads` to those that show the
-        regression, and saves what it observes. Raises Untestable if an end has no build, or is wrong."""
+        regression, saves what it observes. Raises Untestable if an end has no build, or is bad."""
         yield from ()
         return None
 
 
+@dataclass
 class KernelProbe(Prober):
-    """One variant by today's gate: whether a commit's kernel is right (`correctness`), or how fast it is next to
-    the good end's, in one pair of processes at a time (`latency`)."""
+    """One variant by today's gate: whether a commit's kernel is right (`correctness`), or how fast
+    it is next to the good end's, in one pair of processes at a time (`latency`)."""
 
+    metric: Metric
     builder: Builder
-
-    def __init__(
-        self, metric: Metric, builder: Builder, workloads: Sequence[Workload], seed: int
-    ) -> None:
-        self.metric, self.builder, self.bench = metric, builder, builder.bench
-        self.workloads, self.seed = workloads, seed
-        self.checks_by_build: dict[str, VariantChecks] = {}  # Build id to its checks.
+    workloads: Sequence[Workload]
+    seed: int = 0
+    checks_by_build: dict[str, VariantChecks] = field(default_factory=dict)  # By build id.
 
     @property
     def memory(self) -> ProbeMemory:
@@ -319,7 +285,7 @@ class KernelProbe(Prober):
 
     def _probe_memory(self, question: str) -> ProbeMemory:
         """The saved probes for a question (the metric, or `gate`) about this kernel and machine."""
-        bench = self.bench
+        bench = self.builder.bench
         device = machine().processor if bench.device == "cpu" else ", ".join(machine().gpus[:1])
         parts = [question, str(bench.folder), self.builder.variant, device, str(bench.threads)]
         if self.builder.emulated:
@@ -332,41 +298,32 @@ class KernelProbe(Prober):
         return self.open_memory(*parts, *(workload.name for workload in self.workloads))
 
     def build_side(self, name: str, candidate: Candidate) -> Waiting[Side]:
-        """Build a candidate, to be verified or timed as `name`. Raises Untestable if it does not build."""
+        """Build a candidate, to verify or time it as `name`. Raises Untestable if that fails."""
         builder = self.builder
         build = yield from builder.build(candidate)
-        return replace(
-            self.bench.make_side(builder.variant, build, emulated=builder.emulated), name=name
-        )
+        side = builder.bench.make_side(builder.variant, build, emulated=builder.emulated)
+        return replace(side, name=name)
 
-    def verify_side(
-        self, side: Side, seed: int, *, stop_at_failure: bool = True
-    ) -> Waiting[VariantChecks]:
-        """Verify a side by today's gate. `seed`: added to the workloads' seeds, for other values."""
-        seeded = [
-            workload.model_copy(update={"seed": workload.seed + seed})
-            for workload in self.workloads
-        ]
-        job = Job(side, seeded, layouts=self.metric == "correctness", fail_fast=stop_at_failure)
-        (checks,) = yield from verify(self.bench, [job])
+    def verify_side(self, side: Side, seed: int, fail_fast: bool = True) -> Waiting[VariantChecks]:
+        """Verify a side by today's gate. `seed`: added to the workloads' own, for other values."""
+        seeded = [w.model_copy(update={"seed": w.seed + seed}) for w in self.workloads]
+        job = Job(side, seeded, layouts=self.metric == "correctness", fail_fast=fail_fast)
+        (checks,) = yield from verify(self.builder.bench, [job])
         self.checks_made += len(checks.checks)
         return checks
 
     def observe(self, candidate: Candidate, count: int, against: Candidate) -> Observing:
-        """Latency: log ratios, one a pair of processes: the mean of all workloads, on values that are new in each
-        call. Correctness: for each of `count` seeds that no saved probe of this commit used, 1 if right, 0 if
-        wrong. Raises Untestable if a timed kernel is wrong, a worker is lost, or no workload is taken."""
+        """Latency: a log ratio for each pair of processes: the mean of all workloads, on new
+        values. Correctness: 1 or 0 for each of `count` seeds that no saved probe of this commit
+        used. Raises Untestable if a timed kernel is wrong, a worker lost, or no workload taken."""
         if self.metric == "latency":
             self.seed += 1
-            log_ratios = yield from self.time_pairs(
-                candidate, against, Limits(count, math.inf, self.seed)
-            )
+            limits = Limits(count, math.inf, self.seed)
+            log_ratios = yield from self.time_pairs(candidate, against, limits)
             return tuple(map(fmean, zip(*log_ratios.values(), strict=False)))
         side, values = (yield from self.build_side(CANDIDATE_SIDE, candidate)), list[float]()
-        used_count = sum(
-            len(p.values) for p in self.memory.probes() if p.commit == candidate.commit
-        )
-        for seed in range(used_count, used_count + count):
+        used = sum(len(p.values) for p in self.memory.probes() if p.commit == candidate.commit)
+        for seed in range(used, used + count):
             try:
                 checks = yield from self.verify_side(side, seed)
             except WorkerLost as lost:
@@ -378,9 +335,9 @@ class KernelProbe(Prober):
         return tuple(values)
 
     def ask_gate(self, line: CommitLine) -> Waiting[SearchEnd | None]:
-        """Ask whether the bad end is slower or wrong today, on which workloads, and save what that observes.
-        Latency: time both ends in blocks of process pairs, or reuse saved times; the search goes on from these, on
-        the slower workloads. An uncommitted end is always timed."""
+        """Ask whether the bad end is slower or wrong today, on which workloads, and save what that
+        observes. Latency: time both ends in blocks of process pairs, or reuse saved times; the
+        search goes on from these, on the slower workloads. An uncommitted end is always timed."""
         if self.metric == "correctness":
             return (yield from self._verify_bad_end(line))
         memory, bad, good = self._probe_memory("gate"), line.commits[-1], line.good
@@ -391,9 +348,8 @@ class KernelProbe(Prober):
         }
         is_saved = all(log_ratios.get(workload.name) for workload in self.workloads)
         if bad.commit == UNCOMMITTED or not is_saved:
-            log_ratios = yield from self.time_pairs(
-                bad, good, Limits(GATE_BLOCKS, GATE_LIMIT_S, self.seed)
-            )
+            limits = Limits(GATE_BLOCKS, GATE_LIMIT_S, self.seed)
+            log_ratios = yield from self.time_pairs(bad, good, limits)
             for name, values in log_ratios.items():
                 memory.append(_gate_probe(line, name, values, workload=name))
         chosen_names = choose_slower_workloads(log_ratios)
@@ -405,19 +361,18 @@ class KernelProbe(Prober):
         return None
 
     def _verify_bad_end(self, line: CommitLine) -> Waiting[SearchEnd | None]:
-        """Verify the bad end on fresh values until it fails, at most `PASSES` times or `PASSES_S` seconds. If it
-        always passes, there is no regression, and a probe is saved. Else the search goes on (None): on the
-        smallest failing workloads, or on all if those fail only after others, or if the bad end accepts none."""
+        """Verify the bad end on fresh values until it fails, at most `PASSES` times or `PASSES_S`
+        seconds. If it always passes: no regression, and a probe is saved. Else search (None): the
+        smallest failing workloads; or all, if those fail only after others or it accepts none."""
         deadline, passes, all_workloads = time.monotonic() + PASSES_S, 0, self.workloads
         side = yield from self.build_side(CANDIDATE_SIDE, line.commits[-1])
         while passes == 0 or (passes < PASSES and time.monotonic() < deadline):
             # The first pass checks all workloads, to know all that fail.
-            checks = yield from self.verify_side(side, passes, stop_at_failure=passes > 0)
-            failing = {
-                check.workload.name: check.workload for check in checks.checks if not check.passed
-            }
+            checks = yield from self.verify_side(side, passes, fail_fast=passes > 0)
+            failed_checks = [check for check in checks.checks if not check.passed]
+            failing = {check.workload.name: check.workload for check in failed_checks}
             if failing:
-                size = partial(count_operations, self.bench.target)
+                size = partial(count_operations, self.builder.bench.target)
                 self.workloads = sorted(failing.values(), key=size)[:MOST_FAILING_WORKLOADS]
                 repeated = yield from self.verify_side(side, passes + 1)
                 if repeated.first_failure is None:  # It fails only after calls of other workloads.
@@ -431,39 +386,33 @@ class KernelProbe(Prober):
         bad_end = f"the bad end ({line.commits[-1].short_commit})"
         return SearchEnd("no_regression", f"not reproduced: {bad_end} is {why}")
 
-    def time_pairs(
-        self, candidate: Candidate, against: Candidate, limits: Limits
-    ) -> Waiting[LogRatios]:
-        """Time a candidate in turns with another, after its build was verified once. Returns by workload the log
-        ratios, above 0 if the candidate is slower. Raises Untestable if it is wrong or either cannot be timed."""
-        side = yield from self.build_side(CANDIDATE_SIDE, candidate)
+    def time_pairs(self, commit: Candidate, other: Candidate, limits: Limits) -> Waiting[LogRatios]:
+        """Time a commit in turns with another, once its build was verified. Returns by workload log
+        ratios, above 0 if it is slower. Raises Untestable if it is wrong or cannot be timed."""
+        side = yield from self.build_side(CANDIDATE_SIDE, commit)
         assert side.build_id is not None
         if side.build_id not in self.checks_by_build:
             self.checks_by_build[side.build_id] = yield from self.verify_side(side, 0)
         failure = self.checks_by_build[side.build_id].first_failure
         if failure is not None:
-            self.wrong_commits |= {candidate.commit}
+            self.wrong_commits |= {commit.commit}
             raise Untestable(f"incorrect, so it has no speed: {failure.message}")
-        sides = [(yield from self.build_side(REFERENCE_SIDE, against)), side]
+        sides = [(yield from self.build_side(REFERENCE_SIDE, other)), side]
         try:
-            timings = yield from schedule.measure(self.bench, sides, self.workloads, limits)
+            bench, workloads = self.builder.bench, self.workloads
+            timings = yield from schedule.measure(bench, sides, workloads, limits)
         except LoopError as error:
             raise Untestable(error.message) from error
         if timings.wrong_outputs:
             side_name, check = timings.wrong_outputs[0]
             raise Untestable(f"{side_name} gave a wrong answer while it was timed: {check.message}")
-        sides_of_ratio = (
-            CANDIDATE_SIDE,
-            REFERENCE_SIDE,
-        )  # The inverse of the gate's: above 0 is slower.
-        return {
-            w.name: samples.log_ratios(timings.segments_of(w.name), *sides_of_ratio)
-            for w in self.workloads
-        }
+        names = [workload.name for workload in self.workloads]
+        order = CANDIDATE_SIDE, REFERENCE_SIDE  # The inverse of the gate's: above 0 is slower.
+        return {name: samples.log_ratios(timings.segments_of(name), *order) for name in names}
 
 
 def choose_slower_workloads(log_ratios: LogRatios) -> tuple[str, ...]:
-    """The workloads on which the gate finds the bad end slower; else those it cannot decide; else all."""
+    """Workloads on which the gate finds the bad end slower; else the undecided ones; else all."""
     verdict_by_name = {}
     for name, values in log_ratios.items():
         speedups = [-value for value in values]  # What the gate judges.
@@ -487,15 +436,13 @@ def _gate_probe(line: CommitLine, why: str, values: Sequence[float], workload: s
     )
 
 
-SKIP, NOT_RUN, NOT_FOUND = 125, 126, 127
-"""Exit codes: the command cannot judge; cannot start; is not found."""
+SKIP, NOT_RUN, NOT_FOUND = 125, 126, 127  # Exit codes: cannot judge; cannot start; not found.
 COMMAND_LIMIT_S = 600.0  # Time limit of the command on a commit, unless the user sets one.
 
 
 @dataclass
 class CommandProbe(Prober):
-    """Runs a command in a worktree that holds a commit; its exit code says good or bad. A commit on
-    which it exceeds its time limit is skipped."""
+    """Runs a command in a worktree at a commit; its exit code says good or bad. Skips a hang."""
 
     command: Sequence[str]
     worktree: Worktree
@@ -515,27 +462,23 @@ class CommandProbe(Prober):
         return self.worktree.describe_empty_submodules()
 
     def ask_gate(self, line: CommitLine) -> Waiting[SearchEnd | None]:
-        """Run the command on the good end before a new search. Raises WorkFailed if it cannot run:
-        a missing program would make every commit bad."""
+        """Try the command on the good end first. Raises WorkFailed if it cannot run there."""
         good = line.good
         if not self.memory.probes():
             completed = yield from self._run(good)
-            by_hand = f"by hand: git worktree add TRY {good.short_commit}; cd TRY; {shlex.join(self.command)}"
-            problem = f"at the good end, {good.short_commit}"
+            command, place = shlex.join(self.command), f"at the good end, {good.short_commit}"
+            by_hand = f"by hand: git worktree add TRY {good.short_commit}; cd TRY; {command}"
             if completed.code in (NOT_RUN, NOT_FOUND):
                 reason = f"exit {completed.code}{_last_error_line(completed)}"
-                raise WorkFailed(
-                    f"the command cannot be run {problem}: {reason}", hint=f"try it {by_hand}"
-                )
+                why = f"the command cannot be run {place}: {reason}"
+                raise WorkFailed(why, f"try it {by_hand}")
             if completed.timed_out:
-                why = f"the command did not end {problem}: killed after {self.limit_s:g} s"
-                raise WorkFailed(
-                    why, hint=f"--probe-limit-s SECONDS, if it takes longer; {by_hand}"
-                )
+                why = f"the command did not end {place}: killed after {self.limit_s:g} s"
+                raise WorkFailed(why, f"--probe-limit-s SECONDS, if it takes longer; {by_hand}")
         return None
 
     def observe(self, candidate: Candidate, count: int, against: Candidate) -> Observing:
-        """1 for exit code 0, else 0. Ignores `against`. Raises Untestable for exit code `SKIP` or a hang."""
+        """1 for exit code 0, else 0. Ignores `against`. Raises Untestable for `SKIP` or a hang."""
         values = list[float]()
         for _ in range(count):
             completed = yield from self._run(candidate)
@@ -543,9 +486,8 @@ class CommandProbe(Prober):
                 advice = "`timeout S COMMAND` makes that bad"
                 raise Untestable(f"the command hangs: killed after {self.limit_s:g} s ({advice})")
             if completed.code == SKIP:
-                raise Untestable(
-                    f"exit {SKIP}: the command cannot judge it{_last_error_line(completed)}"
-                )
+                why = f"the command cannot judge it{_last_error_line(completed)}"
+                raise Untestable(f"exit {SKIP}: {why}")
             values.append(float(completed.code == 0))
         return tuple(values)
 

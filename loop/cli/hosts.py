@@ -131,7 +131,7 @@ def _print_output(
         state, code = connection.poll(folder.id)
         if state != "gone":
             source = f"{ssh.LOOP_FOLDER}/jobs/{folder.id}"
-            connection.fetch(source, folder.path, STDOUT, STDERR, only_new_bytes=True)
+            connection.fetch(source, folder.path, STDOUT, STDERR, options=["--append"])
         return state, code
 
     home_there = f"{sent.home}/{ssh.LOOP_FOLDER}"

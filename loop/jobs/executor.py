@@ -31,27 +31,18 @@ from loop.model.record import Where
 from loop.report.screen import MESSAGES_VARIABLE
 
 COMMAND = (sys.executable, "-P", "-c", "from loop.cli import main; main()")
-COMMAND_DYING_WITH_PARENT = (
-    *COMMAND[:-1],
-    f"from loop.base.own_process import die_with_parent; die_with_parent({int(signal.SIGTERM)}); {COMMAND[-1]}",
-)
+DIE = f"from loop.base.own_process import die_with_parent; die_with_parent({signal.SIGTERM:d})"
+COMMAND_DYING_WITH_PARENT = (*COMMAND[:-1], f"{DIE}; {COMMAND[-1]}")
 """The same command; it gets SIGTERM when its parent process dies. The child sets this up itself:
 code between fork and exec may deadlock, because an executor has threads."""
 OWN_SESSION: dict[str, Any] = {"start_new_session": True, "preexec_fn": die_with_parent}
 """Options of a program that gets no Ctrl-C from the terminal, and ends when this process does."""
 POLL_S = 0.05
-COMMAND_END_LIMIT_S = (
-    30.0  # Seconds that a command has to end after SIGTERM; then its process group is killed.
-)
+COMMAND_END_LIMIT_S = 30.0  # Seconds that a command has to end after SIGTERM, before SIGKILL.
 MIN_FREE_BYTES = 64 << 20  # Free disk space in bytes below which no job begins.
-LONGEST_WAIT_S = (
-    0.1  # Longest wait in seconds between two polls of the jobs; a change wakes the waiter at once.
-)
-CLOSE_LIMIT_S = (
-    60.0  # Longest wait in seconds for the slots to end their jobs when an executor is closed.
-)
-MAX_LOST_IN_A_ROW = 2
-"""A slot that loses this many jobs in a row gets no more, unless no other slot is of its kind."""
+LONGEST_WAIT_S = 0.1  # Most seconds between two polls of the jobs; the end of one ends the wait.
+CLOSE_LIMIT_S = 60.0  # Most seconds that closed slots have to end their jobs.
+MAX_LOST_IN_A_ROW = 2  # A slot that lost so many jobs gets none, unless no other is of its kind.
 REPEATED_EXIT_CODES = frozenset({ExitCode.PAUSED, ExitCode.OVER_BUDGET})
 """Exit codes after which a job runs again: the machine failed, or the job hung."""
 JOB_ERRORS = (LoopError, OSError, RuntimeError, ValueError, MemoryError)
@@ -60,12 +51,10 @@ EXECUTOR_NAMES = ("local", "ssh", "ray", "slurm")
 """Names of the executors: modules of this package with functions `check()` and `slots(width)`."""
 
 
-def run_job(
-    folder: JobFolder, env: Mapping[str, str] | None = None, device: Where | None = None
-) -> int:
-    """Run a job's command unless it has ended before. Returns its exit code; negative: a signal ended it; 75: this
-    machine cannot run it; 125: it was begun too often. `env` overrides variables of this process. `device`: None:
-    detect it. Raises LockHeld if another process runs the job, UsageError without a job."""
+def run_job(folder: JobFolder, env: Mapping[str, str] = {}, device: Where | None = None) -> int:
+    """Run a job's command unless it has ended before. Returns its exit code; negative: a signal
+    ended it; 75: this machine cannot run it; 125: begun too often. `env`: more variables. `device`:
+    None: detect it. Raises LockHeld if another process runs the job, UsageError without a job."""
     with locked(folder.path / job_files.LOCK):
         if (earlier_code := folder.exit_code) is not None:
             return earlier_code
@@ -76,27 +65,25 @@ def run_job(
         device = device.model_copy(update={"began": time.time()})
         obstacle, code = _find_obstacle(folder), ExitCode.PAUSED
         if tries > MOST_TRIES:
-            obstacle = (
-                f"begun {MOST_TRIES} times, and never brought to an end: it is not begun again"
-            )
+            obstacle = f"begun {MOST_TRIES} times, and it never ended: it is not begun again"
             code = ExitCode.CANNOT_TELL
         if obstacle:
             write_sealed(folder.path / job_files.WHERE, device)
             return folder.refuse(obstacle, code)
         started = time.monotonic()
-        exit_code = _run_command(folder, env or {})
+        exit_code = _run_command(folder, env)
         run_fields = {"seconds": time.monotonic() - started, "timed": folder.task.times}
         write_sealed(folder.path / job_files.WHERE, device.model_copy(update=run_fields))
         return folder.write_end(exit_code)
 
 
 def _find_obstacle(folder: JobFolder) -> str:
-    """Why this machine cannot begin a job: a torn copy, a program that is missing, a full disk; else empty."""
+    """Why this machine cannot begin a job: a torn copy, no such program, a full disk; or empty."""
     source = folder.path / job_files.SOURCES
     digests = content_hashes(source)
     for name, digest in sorted(folder.task.files.items()):
         if digests.get(name) != digest:
-            return f"{source / name} is not what was submitted: a copy was torn, or the folder is not shared"
+            return f"{source / name} is not what was submitted: a torn copy, or no shared folder"
     for program in folder.task.programs:
         if shutil.which(program) is None:
             return f"no {program} on {platform.node()}"
@@ -107,28 +94,19 @@ def _find_obstacle(folder: JobFolder) -> str:
 
 
 def _run_command(folder: JobFolder, env: Mapping[str, str]) -> int:
-    """Run a job's command, with a heartbeat each second. Ends it after its time limit, and returns 124 then; or
-    once the job is cancelled. Returns its exit code; negative: a signal ended it."""
+    """Run a job's command, with a heartbeat each second. Ends it after its time limit, and returns
+    124 then; or once the job is cancelled. Returns its exit code; negative: a signal ended it."""
     task, sessions = folder.task, folder.path / job_files.SESSIONS
     sessions.mkdir(parents=True, exist_ok=True)
     variables = {**os.environ, **env, MESSAGES_VARIABLE: "1", "PYTHONPATH": python_path()}
     if not task.folder:
         variables["LOOP_SESSIONS"] = str(sessions)
     stdout, stderr = folder.path / job_files.STDOUT, folder.path / job_files.STDERR
-    words, cwd = (
-        [*COMMAND_DYING_WITH_PARENT, *task.words],
-        task.folder or folder.path / job_files.SOURCES,
-    )
+    options: dict[str, Any] = {"env": variables, "stdin": DEVNULL, "start_new_session": True}
+    options["cwd"] = task.folder or folder.path / job_files.SOURCES
+    words = [*COMMAND_DYING_WITH_PARENT, *task.words]
     with stdout.open("wb") as out, stderr.open("wb") as err:
-        command = subprocess.Popen(
-            words,
-            cwd=cwd,
-            env=variables,
-            stdin=DEVNULL,
-            stdout=out,
-            stderr=err,
-            start_new_session=True,
-        )
+        command = subprocess.Popen(words, stdout=out, stderr=err, **options)
     started, last_beat = time.monotonic(), -1
     try:
         while command.poll() is None and not folder.is_cancelled:
@@ -152,14 +130,11 @@ def _run_command(folder: JobFolder, env: Mapping[str, str]) -> int:
 
 def start_detached(folder: JobFolder) -> None:
     """Start a job in its own process, and return at once. The job survives this process."""
-    words, env = (
-        [*COMMAND, "job", "run", str(folder.path)],
-        {**os.environ, "PYTHONPATH": python_path()},
-    )
+    words = [*COMMAND, "job", "run", str(folder.path)]
+    options: dict[str, Any] = {"stdin": DEVNULL, "stdout": DEVNULL, "start_new_session": True}
+    options["env"] = {**os.environ, "PYTHONPATH": python_path()}
     with (folder.path / job_files.STDERR).open("wb") as err:
-        process = subprocess.Popen(
-            words, env=env, stdin=DEVNULL, stdout=DEVNULL, stderr=err, start_new_session=True
-        )
+        process = subprocess.Popen(words, stderr=err, **options)
         folder.write_runner(process.pid)  # Counts as running before its interpreter is up.
     threading.Thread(target=process.wait, daemon=True).start()  # Reaps the child: no zombie.
 
@@ -167,20 +142,17 @@ def start_detached(folder: JobFolder) -> None:
 class Slot:
     """A place that runs one job at a time, each in a thread of its own."""
 
-    gpu: bool | None = None
-    """True: a GPU; False: a processor; None: the slot takes both kinds of jobs."""
-    host: str = ""
-    """Name of the machine. Jobs with `alone` set need all other slots of this name to be idle."""
-    uuid: str = ""
-    """UUID of the device; empty if not known yet, or if a cluster chooses one for each job."""
+    gpu: bool | None = None  # True: a GPU; False: a processor; None: takes both kinds of jobs.
+    host: str = ""  # Machine. Jobs with `alone` need all other slots of this name to be idle.
+    uuid: str = ""  # Of the device; empty: not known yet, or a cluster chooses one for each job.
     trouble: LoopError | None = None  # Why the slot takes no further job; None: it takes jobs.
     lost_in_a_row = 0.0  # Number of jobs lost in a row; infinite: the slot gets no further job.
     job: JobFolder | None = None  # The job that it runs now.
     thread: threading.Thread | None = None  # The thread of its last job.
 
     def run_in_slot(self, job: JobFolder) -> None:
-        """Run a job and bring its results into its folder. Ends the job when it is cancelled. Raises one of
-        `JOB_ERRORS` if the job did not end. Sets `trouble` if the next job would fail too."""
+        """Run a job and bring its results into its folder. Ends it when it is cancelled. Raises
+        one of `JOB_ERRORS` if it did not end. Sets `trouble` if the next job would fail too."""
         raise NotImplementedError
 
     def close(self) -> None:
@@ -188,7 +160,7 @@ class Slot:
 
 
 def load_executor(name: str) -> Any:
-    """The module of an executor, with `slots(width)`. Raises UsageError if it is unknown or cannot work here."""
+    """The module of an executor, with `slots(width)`. Raises UsageError: unknown or unusable."""
     if name not in EXECUTOR_NAMES:
         hint = did_you_mean(name, EXECUTOR_NAMES) or f"there are {', '.join(EXECUTOR_NAMES)}"
         raise UsageError(f"no executor {name!r}", hint=hint)
@@ -198,9 +170,9 @@ def load_executor(name: str) -> Any:
 
 
 def run_all(slots: Sequence[Slot], jobs: Sequence[JobFolder]) -> Waiting[None]:
-    """Run all jobs that are not done yet until each has ended; its state tells how. A job that another process
-    runs is only awaited. A job runs again if its machine or a hang made it fail, and it has tries left. Closing
-    the generator cancels the rest. Raises LoopError if every slot has trouble."""
+    """Run all jobs that are not done yet until each has ended; its state tells how. A job that
+    another process runs is only awaited. It runs again if its machine or a hang made it fail, and
+    it has tries left. Closing it cancels the rest. Raises LoopError if all slots have trouble."""
     pending = {job.id: job for job in jobs if job.state != "done"}
     queue, begun, job_ended = list[JobFolder](), set[str](), threading.Event()
     try:
@@ -213,12 +185,9 @@ def run_all(slots: Sequence[Slot], jobs: Sequence[JobFolder]) -> Waiting[None]:
                 if state == "running":
                     continue
                 # The machine failed, a signal ended the job, or it hung.
-                may_repeat = (
-                    state == "failed"
-                    and code is not None
-                    and (code in REPEATED_EXIT_CODES or code < 0)
-                )
-                if state == "done" or (is_begun and not (may_repeat and job.tries < MOST_TRIES)):
+                has_died = code is not None and (code in REPEATED_EXIT_CODES or code < 0)
+                may_repeat = state == "failed" and has_died and job.tries < MOST_TRIES
+                if state == "done" or (is_begun and not may_repeat):
                     del pending[job.id]
                     continue
                 if is_begun:
@@ -245,21 +214,17 @@ def run_all(slots: Sequence[Slot], jobs: Sequence[JobFolder]) -> Waiting[None]:
 
 
 def _start_jobs(slots: Sequence[Slot], queue: list[JobFolder], job_ended: threading.Event) -> None:
-    """Start a job of the queue in each idle slot. A job with `alone` set waits until its host is idle, and no
-    other job starts beside it. A slot that lost too many jobs gets none while another of its kind lost fewer."""
+    """Start a job of the queue in each idle slot. A job with `alone` set waits until its host is
+    idle, and runs alone there. A slot that lost many jobs gets none if one like it lost fewer."""
     for slot in slots:
         others = [other for other in slots if other.uuid != slot.uuid and other.gpu == slot.gpu]
-        has_better = any(
-            not other.trouble and other.lost_in_a_row < slot.lost_in_a_row for other in others
-        )
+        losses = [other.lost_in_a_row for other in others if not other.trouble]
+        has_better = min(losses, default=math.inf) < slot.lost_in_a_row
         if slot.lost_in_a_row >= MAX_LOST_IN_A_ROW and has_better:
             remark_once(f"device {slot.uuid or slot.host} gets no further job")
             continue
-        on_host = [
-            job
-            for job, host in [(other.job, other.host) for other in slots]
-            if job and host == slot.host
-        ]
+        jobs_on_host = [other.job for other in slots if other.host == slot.host]
+        on_host = [job for job in jobs_on_host if job]
         if slot.trouble or slot.job or any(job.task.alone for job in on_host):
             continue
         for job in queue:
@@ -279,8 +244,8 @@ def _start_jobs(slots: Sequence[Slot], queue: list[JobFolder], job_ended: thread
 
 
 def _run_job(slot: Slot, job: JobFolder, job_ended: threading.Event) -> None:
-    """Run a job in a slot, and check its results. A job that did not end is reset and refused, with the reason
-    in its folder; or noted here if that fails too (a full disk). Also counts the slot's losses."""
+    """Run a job in a slot, and check its results. A job that did not end is reset and refused, with
+    the reason in its folder; or on stderr if that fails (a full disk). Counts the slot's losses."""
     tries = job.tries
     try:
         slot.run_in_slot(job)
@@ -314,7 +279,7 @@ def exclude_device(slots: Sequence[Slot], device: Where | None) -> None:
 
 
 def close_slots(slots: Sequence[Slot]) -> None:
-    """Wait until the slots have ended their jobs, at most `CLOSE_LIMIT_S` seconds, and close them."""
+    """Close slots; first wait at most `CLOSE_LIMIT_S` seconds until they have ended their jobs."""
 
     def close(slot: Slot) -> None:
         if slot.thread is not None:

@@ -41,12 +41,8 @@ TASK, SOURCES, RESULTS, MANIFEST = "job.json", "src", "out", "manifest.json"
 TRIES, RUNNER, HEARTBEAT, CANCEL, LOCK = "tries", "pid", "heartbeat", "cancel", "lock"
 STDOUT, STDERR, WHERE, EXIT_CODE, SENT = "stdout", "stderr", "where.json", "rc", "sent.json"
 SESSIONS = f"{RESULTS}/sessions"
-MOST_TRIES = (
-    3  # Most starts of a job that dies without an exit code: a kernel may crash the machine.
-)
-HEARTBEAT_LIMIT_S = (
-    30.0  # A job on another machine counts as dead if its heartbeat is older than these seconds.
-)
+MOST_TRIES = 3  # Most starts of a job that dies without an exit code: it may crash the machine.
+HEARTBEAT_LIMIT_S = 30.0  # Seconds without a heartbeat after which a job elsewhere counts as dead.
 ENDED_STATES: tuple[State, ...] = ("done", "failed", "cancelled")
 ANSWER_EXIT_CODES = frozenset({ExitCode.OK, ExitCode.GATE_FAILED})
 """Exit codes of a command that gave an answer; a failed gate is an answer, too."""
@@ -54,13 +50,9 @@ ANSWER_EXIT_CODES = frozenset({ExitCode.OK, ExitCode.GATE_FAILED})
 
 @functools.cache
 def detect_devices(*, gpu: bool) -> tuple[Where, ...]:
-    """This machine's GPUs in CUDA's order; its processor if it has none or `gpu` is false. Cached."""
-    detected = detect_gpus() if gpu else None
-    common = {
-        "host": platform.node(),
-        "torch": installed_version("torch") or "",
-        "loop": loop.__version__,
-    }
+    """This machine's GPUs in CUDA's order; its processor if there is none or not `gpu`. Cached."""
+    detected, torch = detect_gpus() if gpu else None, installed_version("torch") or ""
+    common = {"host": platform.node(), "torch": torch, "loop": loop.__version__}
     if detected is None or not detected.usable:
         return (Where(uuid=processor_identity()[:16], **common),)
     common |= {"driver": detected.driver or "", "cuda": ".".join(map(str, detected.cuda or ()))}
@@ -112,14 +104,14 @@ class JobFolder:
 
     @property
     def exit_code(self) -> int | None:
-        """Exit code of the command; negative: a signal ended it; None: it has not ended, or its machine died."""
+        """Exit code of the command; negative: a signal ended it; None: no end, or it is lost."""
         text = read_text(self.path / EXIT_CODE).strip()
         return int(text) if text.lstrip("-").isdigit() else None
 
     @property
     def state(self) -> State:
-        """State of the job, from its files. `done`: it has an answer; a failed gate is one. `lost`: its process
-        died. A job that was sent to another machine is `running` until it is brought back."""
+        """State of the job, from its files. `done`: it has an answer; a failed gate is one. `lost`:
+        its process died. A job sent to another machine is `running` until it is brought back."""
         code = self.exit_code
         if code in ANSWER_EXIT_CODES:
             return "done"
@@ -135,9 +127,7 @@ class JobFolder:
             is_running = bool(process) and process_name(int(process.partition("-")[0])) == process
         else:  # A process on another system has to have a young heartbeat.
             now_file = self.path / ".now"
-            with contextlib.suppress(
-                OSError
-            ):  # Use the shared disk's clock: machines' clocks differ.
+            with contextlib.suppress(OSError):  # The shared disk's clock: machines' clocks differ.
                 now_file.touch()
             last_sign = max(modified_at(self.path / HEARTBEAT), modified_at(self.path / RUNNER))
             is_running = modified_at(now_file) - last_sign < HEARTBEAT_LIMIT_S
@@ -145,7 +135,7 @@ class JobFolder:
 
     @property
     def is_refused(self) -> bool:
-        """True if no machine could begin the job: exit code 75, and no output, because its command never ran."""
+        """True if no machine could begin the job: exit code 75, and no output, as it never ran."""
         return self.exit_code == ExitCode.PAUSED and not (self.path / STDOUT).exists()
 
     @property
@@ -168,16 +158,13 @@ class JobFolder:
 
     @property
     def run_record(self) -> JobRun:
-        """State, tries, device and times of the job, for reports. While it runs, the files `pid` and `heartbeat`
-        tell the times; once it has ended, `where.json` does."""
+        """For reports. Times of a running job are those of its files `pid` and `heartbeat`."""
         task, device = self.task, self.device
         fields = device.model_dump() if device else {}
         began = modified_at(self.path / RUNNER)
         if device is None and began:
-            fields = {
-                "began": began,
-                "seconds": max(0.0, modified_at(self.path / HEARTBEAT) - began),
-            }
+            seconds = max(0.0, modified_at(self.path / HEARTBEAT) - began)
+            fields = {"began": began, "seconds": seconds}
         title = task.title or " ".join(task.words)
         return JobRun(id=self.id, title=title, state=self.state, tries=self.tries, **fields)
 
@@ -187,11 +174,7 @@ class JobFolder:
             document = json.loads(read_text(self.path / STDOUT))
             if isinstance(document, dict):
                 return document
-        problem = (
-            "no machine could do it"
-            if self.is_refused
-            else "its command printed no result; it said"
-        )
+        problem = "no machine could do it" if self.is_refused else "it printed no result; it said"
         message = f"job {self.id}: {problem}: {last_line(self.path / STDERR) or 'nothing'}"
         raise WorkFailed(message, hint=f"see {self.path / STDERR}")
 
@@ -200,7 +183,7 @@ class JobFolder:
         (self.path / CANCEL).touch()
 
     def write_runner(self, pid: int) -> None:
-        """Note that process `pid` runs the job: its number, start time, boot id and pid namespace."""
+        """Note that process `pid` runs the job: number, start time, boot id and pid namespace."""
         write_atomic(self.path / RUNNER, f"{process_name(pid)} {_system_id()}", durable=False)
 
     def write_tries(self, tries: int) -> None:
@@ -208,15 +191,14 @@ class JobFolder:
         write_atomic(self.path / TRIES, str(tries))
 
     def write_end(self, code: int) -> int:
-        """End the job: write the hashes of its results, then the exit code `code`. Returns the exit code."""
-        write_atomic(
-            self.path / MANIFEST, to_json(content_hashes(self.path / RESULTS)), durable=False
-        )
+        """End the job: write the hashes of its results, then the exit code. Returns it."""
+        hashes = to_json(content_hashes(self.path / RESULTS))
+        write_atomic(self.path / MANIFEST, hashes, durable=False)
         write_atomic(self.path / EXIT_CODE, str(int(code)))
         return int(code)
 
     def refuse(self, why: str, code: int = ExitCode.PAUSED) -> int:
-        """End the job without a run: `why` becomes its stderr. Returns `code`; 75: the machine failed."""
+        """End the job without a run: `why` becomes its stderr. Returns `code` (75: the machine)."""
         (self.path / STDERR).write_text(f"{why}\n")
         return self.write_end(code)
 
@@ -227,8 +209,8 @@ class JobFolder:
         shutil.rmtree(self.path / RESULTS, ignore_errors=True)
 
     def verify_results(self, earlier: Sequence[str] = ()) -> None:
-        """Compare the results with their manifest. Raises WorkFailed if a file differs or is missing. `earlier`:
-        folders below `out/` that existed before the job began: their files are not compared."""
+        """Compare the results with their manifest. Raises WorkFailed if a file differs or is lost.
+        `earlier`: folders below `out/` from before the job began: their files are not compared."""
         try:
             digest_by_name = json.loads(read_text(self.path / MANIFEST))
         except ValueError:
@@ -238,10 +220,8 @@ class JobFolder:
         skipped = tuple(f"{folder}/" for folder in earlier)
         changed = (name for name, digest in digest_by_name.items() if digests.get(name) != digest)
         if wrong := sorted(name for name in changed if not name.startswith(skipped)):
-            message = f"{self.path / RESULTS}: {wrong[0]} is not what the job made"
-            raise WorkFailed(
-                f"{message} ({len(wrong)} files differ)", hint="copy it again, or run the job again"
-            )
+            message = f"{wrong[0]} is not what the job made ({len(wrong)} files differ)"
+            raise WorkFailed(f"{self.path / RESULTS}: {message}", "copy it or run the job again")
 
 
 def _system_id() -> str:
@@ -261,7 +241,7 @@ def jobs_folder() -> Path:
 
 
 def create_job(job: Job, source: Path | None = None, files: Iterable[Path] = ()) -> JobFolder:
-    """Create a job's folder with copies of `files`, which lie below `source`, in `src/`. An existing job stays."""
+    """Create a job's folder with copies of `files`, which are below `source`; or leave it alone."""
     folder = JobFolder(jobs_folder() / job.id)
     if (folder.path / TASK).is_file():
         return folder
@@ -282,14 +262,14 @@ def list_jobs() -> list[JobFolder]:
 
 
 def remove_old_jobs(kept_count: int, prefix: str = "") -> None:
-    """Remove ended and lost jobs whose id begins with `prefix`, except the latest `kept_count` (above 0)."""
+    """Remove ended and lost jobs whose id begins with `prefix`, but the last `kept_count` (> 0)."""
     jobs = (job for job in list_jobs() if job.id.startswith(prefix))
     for job in [job for job in jobs if job.state not in ("queued", "running")][:-kept_count]:
         shutil.rmtree(job.path, ignore_errors=True)
 
 
 def content_hashes(folder: Path, files: Iterable[Path] | None = None) -> dict[str, str]:
-    """Path below `folder` to a file's SHA-256. `files`: None: all but links, which may lead outside."""
+    """Path below `folder` to a file's SHA-256. `files`: None: all but links, which may lead out."""
     if files is None:
         files = [path for path in folder.rglob("*") if not path.is_symlink()]
     plain = sorted(path for path in files if path.is_file())

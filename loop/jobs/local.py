@@ -21,16 +21,14 @@ def check() -> None:
 def slots(width: int) -> list[Slot]:
     """Slots for at most `width` GPUs, and `width` slots for processor jobs."""
     gpus = [device for device in detect_devices(gpu=True) if device.device != "cpu"]
-    gpu_slots = [
-        LocalSlot(gpu, cores) for gpu, cores in zip(gpus, split_cores(len(gpus)), strict=True)
-    ]
+    gpu_slots = list(map(LocalSlot, gpus, split_cores(len(gpus))))
     processor = detect_devices(gpu=False)[0]
     return [*gpu_slots[:width], *(LocalSlot(processor) for _ in range(width))]
 
 
 def split_cores(count: int) -> list[list[int]]:
-    """Split this process's cores into `count` equal lists of core numbers; empty lists if there are fewer than
-    two cores each. Neighbouring cores share a NUMA node with one GPU. Hyperthreads of a core stay together."""
+    """Split this process's cores into `count` equal lists of core numbers; empty lists if there are
+    fewer than two each. Neighbours share a NUMA node with one GPU. Hyperthreads stay together."""
     by_core: list[tuple[int, int]] = []
     for number in os.sched_getaffinity(0):
         # Hyperthreads of a core share the first number of their list of siblings.
@@ -51,7 +49,7 @@ class LocalSlot(Slot):
         self.uuid, self.gpu = where.uuid, where.device != "cpu"
 
     def run_in_slot(self, job: JobFolder) -> None:
-        """Run a job on the slot's cores. Locks the GPU: two executors of this user may share the machine."""
+        """Run a job on the slot's cores. Locks the GPU: two executors of this user may share it."""
         if self.cores:
             os.sched_setaffinity(0, self.cores)  # Child processes inherit it.
         with contextlib.ExitStack() as stack:

@@ -5,7 +5,6 @@ only one model is used, since timings of different models are not comparable.
 """
 
 import contextlib
-import importlib
 import importlib.util
 import io
 import os
@@ -35,10 +34,10 @@ NODES_HINT = "`ray status` shows the nodes; each needs this loop"
 
 
 def run_on_node(version: str, job_id: str, packed: bytes, *, gpu: bool) -> bytes:
-    """Run a packed job on the node that Ray chose; Ray calls this there. Returns an archive of the results.
+    """Run a packed job on the node that Ray chose; Ray calls this there. Returns packed results.
     `version`: the sender's `loop`; UsageError if the node's differs. `packed`: see `pack`."""
     if version != loop.__version__:
-        message = f"{os.uname().nodename} of the Ray cluster has loop {loop.__version__}, here it is {version}"
+        message = f"{os.uname().nodename} has loop {loop.__version__}, here it is {version}"
         raise UsageError(message, hint=f"pip install kernel-loop=={version} there")
     detect_devices.cache_clear()  # Ray gives a process another GPU with the next task.
     job = JobFolder(jobs_folder() / f"ray-{os.getpid()}" / job_id)
@@ -56,8 +55,8 @@ def run_on_node(version: str, job_id: str, packed: bytes, *, gpu: bool) -> bytes
 
 
 def own_cores() -> list[int]:
-    """In a Ray task: the cores for a job on the task's GPU, so that jobs on the node's other GPUs have others.
-    Empty (all cores) if the node has few cores, or if Ray does not number its GPUs."""
+    """In a Ray task: the cores for a job on the task's GPU, so that jobs on other GPUs of the node
+    have others. Empty (all cores) if the node has few cores, or if Ray does not number its GPUs."""
     ray = importlib.import_module("ray")
     context = ray.get_runtime_context()
     node = next(node for node in ray.nodes() if node["NodeID"] == context.get_node_id())
@@ -71,14 +70,12 @@ def own_cores() -> list[int]:
 def check() -> None:
     """Raises UsageError where Ray is not installed."""
     if importlib.util.find_spec("ray") is None:
-        raise UsageError(
-            "--executor ray needs the package `ray`", hint="pip install 'kernel-loop[ray]'"
-        )
+        raise UsageError("--executor ray needs the package `ray`", "pip install 'kernel-loop[ray]'")
 
 
 def slots(width: int) -> list[Slot]:
-    """Slots on the cluster of RAY_ADDRESS, else on one running here, else on a new local one. Also sends what this
-    process prints to stderr. Raises UsageError for a cluster without an answer, or of other versions."""
+    """Slots on the cluster of RAY_ADDRESS, else on one running here, else on a new local one. Also
+    sends what this process prints to stderr. Raises UsageError: no answer, or other versions."""
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     try:  # Ray replaces signal handlers; restore ours, which stop cleanly.
         ray = importlib.import_module("ray")
@@ -98,9 +95,7 @@ def slots(width: int) -> list[Slot]:
         for number, handler in handlers.items():
             with contextlib.suppress(ValueError):  # Not the main thread: handlers are unchanged.
                 signal.signal(number, handler)
-    sys.stdout = (
-        sys.stderr
-    )  # Ray prints what its workers died of. Results go to the screen's own stream.
+    sys.stdout = sys.stderr  # Ray prints why workers died. Results go to the screen's own stream.
     return [RaySlot(ray) for _ in range(width)]
 
 
@@ -116,8 +111,8 @@ class RaySlot(Slot):
         """Ray's resource for the model of most nodes; empty without a GPU."""
 
     def run_in_slot(self, job: JobFolder) -> None:
-        """Run the job as a Ray task and unpack its results. Returns early if it is cancelled. Raises WorkFailed if
-        Ray lost it; if no job can run on the cluster, also sets `trouble`."""
+        """Run the job as a Ray task and unpack its results. Returns early if it is cancelled.
+        Raises WorkFailed if Ray lost it; if no job can run on the cluster, also sets `trouble`."""
         ray, needs_gpu = self.ray, job.task.needs_gpu and self._has_gpu
         # A tiny amount of the model's resource binds the task to a node with that model.
         resources = {self.gpu_model: 0.001} if needs_gpu and self.gpu_model else {}
@@ -154,20 +149,17 @@ class RaySlot(Slot):
 
 
 def task_variables() -> dict[str, str]:
-    """Environment variables that a task gets besides its node's own: the folders of `loop` and its package."""
-    folders = {
-        name: os.environ[name] for name in ("LOOP_CACHE", "LOOP_STATE") if name in os.environ
-    }
-    return {**folders, "PYTHONPATH": python_path()}
+    """Variables that a task gets besides its node's own: the folders of `loop` and its package."""
+    names = {"LOOP_CACHE", "LOOP_STATE"} & os.environ.keys()
+    return {**{name: os.environ[name] for name in names}, "PYTHONPATH": python_path()}
 
 
 def pack(folder: Path, without: Sequence[str] = ()) -> bytes:
     """A tar archive of a folder, without the top-level names in `without`."""
     buffer = io.BytesIO()
     # The exit code comes last: a job with an exit code has all its results.
-    paths = sorted(folder.iterdir(), key=lambda path: path.name == EXIT_CODE)
     with tarfile.open(fileobj=buffer, mode="w") as archive:
-        for path in paths:
+        for path in sorted(folder.iterdir(), key=lambda path: path.name == EXIT_CODE):
             if path.name not in without:
                 archive.add(path, path.name)
     return buffer.getvalue()

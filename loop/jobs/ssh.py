@@ -1,10 +1,10 @@
 """Machines reached by ssh: a connection to one, `loop` there, its jobs, and the executor `ssh`.
 
-One OpenSSH master carries everything and ends with its `Connection`. After a lost connection the next call
-reconnects; a lost call can be repeated. The machine is not trusted: its output is bounded, and names are checked.
-Jobs are in `~/.loop/jobs` there. `~/.loop/trees` holds a folder for each project sent; it is never replaced while
-a job runs in it. The executor runs one job at a time on each GPU. If a machine stays away, other machines run its
-jobs. Its old jobs are ended when the executor is closed, if it answers then.
+One OpenSSH master carries everything and ends with its `Connection`. After a lost connection the
+next call reconnects; a lost call can be repeated. The machine is not trusted: its output is
+bounded, and names are checked. Jobs are in `~/.loop/jobs` there. `~/.loop/trees` holds a folder for
+each project sent; it is never replaced while a job runs in it. The executor runs one job at a time
+on each GPU. Other machines run the jobs of one that stays away; it is cleaned up if it answers.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from loop.base.documents.sums import read_sealed, write_sealed
 from loop.base.errors import LoopError, MachineFailure, UsageError, WorkFailed, remark_once
@@ -46,50 +46,33 @@ OPTIONS = (
     "ForwardX11=no",
     "ClearAllForwardings=yes",
     "PermitLocalCommand=no",
-    "ControlMaster=auto",  # The first call starts a master that carries the others; ssh makes a lost one anew.
+    "ControlMaster=auto",  # The first call starts a master for the others; ssh restarts a lost one.
     "ControlPersist=60",
     "RemoteCommand=none",  # The user's settings may have one, which would take the place of ours.
 )
 T = TypeVar("T")
-SSH_VARIABLE = (
-    "LOOP_SSH"  # Environment variable with a program and options to use instead of `ssh`.
-)
+SSH_VARIABLE = "LOOP_SSH"  # Environment variable: a program and options to use in place of `ssh`.
 BEGIN_MARKER, END_MARKER = b"loop-begins-here\n", b"loop-ends-here\n"
 """Markers around a script's output: login shells print before BEGIN; without END it was cut."""
-ANSWER_LIMIT_S = 30.0  # Time limit in seconds for a short script.
+CALL_LIMIT_S = 30.0  # Time limit in seconds for a short script.
 EXIT_LIMIT_S = 5.0  # Time limit in seconds for the end of the ssh master.
 COPY_LIMIT_S = 3600.0  # Time limit in seconds for a copy or an installation.
 MAX_ANSWER_BYTES = 1 << 20  # Most bytes of an answer that are read.
 RETRY_S = 2.0  # Seconds to wait between attempts to connect.
-CONNECTION_EXIT_CODES = (
-    10,
-    12,
-    30,
-    35,
-    255,
-)  # Exit codes of rsync for a lost or timed-out connection.
+CONNECTION_EXIT_CODES = (10, 12, 30, 35, 255)  # Of rsync, for a lost or timed-out connection.
 DISK_FULL_TEXT = "No space left on device"
 REMEDY_BY_ERROR = {
-    "REMOTE HOST IDENTIFICATION HAS CHANGED": "if you made it anew: {ssh} true says how to forget the old key",
+    "REMOTE HOST IDENTIFICATION HAS CHANGED": "is it new? {ssh} true tells how to forget its key",
     "Host key verification failed": "look at its key and accept it: {ssh} true",
-    "Permission denied": "loop answers no password prompt; give it a key: ssh-copy-id {address}; or ssh-add",
-    "Could not resolve hostname": "mend `ssh:` of {name} in {path}",
+    "Permission denied": "loop types no password; give it a key: ssh-copy-id {address}; or ssh-add",
+    "Could not resolve hostname": "mend `ssh:` of {place}",
     "Bad configuration option": "{ssh} true",
 }
 """Text that ssh prints, to the user's remedy. Other errors are worth a retry."""
 LOOP_FOLDER = ".loop"  # Folder below the user's home there that holds everything of `loop`.
 PYTHON = f"{LOOP_FOLDER}/venv/bin/python"
 DIGEST = f"{LOOP_FOLDER}/venv/loop-digest"
-MADE_BY = f"{LOOP_FOLDER}/venv/made-by"  # File that names the interpreter for which the environment was made.
-DATA_PATHS = (
-    "patterns",
-    "kernels",
-    "templates",
-    "sessions/plans",
-    "sessions/history",
-    "sessions/rates.yaml",
-)
-"""Data folders and files that are shipped next to the package."""
+MADE_BY = f"{LOOP_FOLDER}/venv/made-by"  # File that names the environment's interpreter.
 OLDEST_PYTHON = (3, 11)
 NEEDED_GB_BY_TORCH = {True: 1.0, False: 12.0}
 """Free disk space that an installation needs, in GB, by whether torch is already there."""
@@ -112,7 +95,7 @@ MAX_FILE_BYTES = 1 << 30  # Largest file in bytes that is fetched.
 BUNDLE_FILE = "branches.bundle"  # File with the git branches of sessions that were kept there.
 START_LOG = "begun"  # File with what the process that runs the job printed: why it could not begin.
 
-# name PID: prints a process's number, start time and boot id as `JobFolder.write_runner` does, if it runs.
+# name PID: prints number, start time and boot id of a process that runs, as `JobFolder` does.
 # alive JOB: true if the process in its `pid` file runs.
 # running: prints a line for each job that runs: its id, and the name of its project's folder.
 SHELL_FUNCTIONS = f"""
@@ -145,18 +128,19 @@ cd jobs/@ID@ || exit 1
   [ ! -d ../../trees/@TREE@.past ] ||
     { mkdir -p out/sessions && cp -a ../../trees/@TREE@.past/. out/sessions/; } || exit 1
   printf %s @TREE@ >tree && rm -f pid || exit 1
-  setsid nohup "$HOME/@PYTHON@" -P -c "from loop.cli import main; main()" job run . </dev/null >@LOG@ 2>&1 &
+  setsid nohup "$HOME/@PYTHON@" -P -c "from loop.cli import main; main()" job run . \\
+    </dev/null >@LOG@ 2>&1 &
   echo "$(name $!) $(readlink /proc/self/ns/pid)" >pid  # It counts as running at once.
 }
 """
-# Prints the job that runs in the old tree, else replaces that tree. Moves git's worktree records to the new one,
-# which already has the sessions' branches.
+# Prints the job that runs in the old tree, else replaces it. git's worktree records move along.
 SWAP_SCRIPT = """
 running | grep " @TREE@$" || {
   if [ -d trees/@TREE@/.git/worktrees ] && [ -d trees/@TREE@.new/.git ]; then
     mv trees/@TREE@/.git/worktrees trees/@TREE@.new/.git/ || exit 1
   fi
-  rm -rf trees/@TREE@.old && mv trees/@TREE@ trees/@TREE@.old && mv trees/@TREE@.new trees/@TREE@ || exit 1
+  rm -rf trees/@TREE@.old && mv trees/@TREE@ trees/@TREE@.old &&
+    mv trees/@TREE@.new trees/@TREE@ || exit 1
   rm -rf trees/@TREE@.old
 }
 """
@@ -178,11 +162,7 @@ n=0
 for job in @JOBS@; do while alive $job && [ $n -lt 350 ]; do sleep 0.1; n=$((n + 1)); done; done
 rm -rf @JOBS@
 """
-POLL_ANSWER = re.compile(
-    r"(?P<state>running|lost|gone) (?P<rc>-?\d{1,4})?"
-)  # Of `POLL_SCRIPT`; rc: exit code.
-
-
+POLL_ANSWER = re.compile(r"(?P<state>running|lost|gone) (?P<rc>-?\d{1,4})?")  # rc: exit code.
 JobState = tuple[str, int | None]  # State of a job there, and its exit code: see `Connection.poll`.
 
 
@@ -198,7 +178,7 @@ def tree_in_use_error(host: str, job: str) -> LockHeld:
 
 
 class Connection:
-    """An ssh connection to a machine, which the first call opens. As a context manager it ends its ssh master."""
+    """An ssh connection to a machine, opened by the first call. Its context ends the ssh master."""
 
     def __init__(self, host: Host) -> None:
         self.host, self.name = host, host.name
@@ -225,94 +205,75 @@ class Connection:
     def __exit__(self, *_: object) -> None:
         """End the ssh master, if one answers, and delete the local folder that holds its socket."""
         with self._temporary_folders, contextlib.suppress(LoopError):
-            self._run_program([*self._ssh, "-O", "exit", self.host.ssh_address], EXIT_LIMIT_S, b"")
+            self._run([*self._ssh, "-O", "exit", self.host.ssh_address], EXIT_LIMIT_S, b"")
 
-    def run_script(
-        self, script: str, *, limit_s: float = ANSWER_LIMIT_S, **values: str
-    ) -> list[str]:
-        """Run a script with `sh` in `~/.loop` there, after `SHELL_FUNCTIONS`, with `@NAME@` replaced by `values`.
-        Returns the lines of its output, at most 1 MiB; the last is empty if that ends with a line end. Raises
-        Unreachable; UsageError for what a person has to fix; WorkFailed if the script fails."""
+    def run_script(self, script: str, *, limit_s: float = CALL_LIMIT_S, **values: str) -> list[str]:
+        """Run a script with `sh` in `~/.loop` there, after `SHELL_FUNCTIONS`; `values` replace
+        `@NAME@`. Returns its output by lines, at most 1 MiB; the last is empty after a line end.
+        Raises Unreachable; UsageError for what a person has to fix; WorkFailed if it fails."""
         script = SHELL_FUNCTIONS + re.sub("@([A-Z]+)@", lambda match: values[match[1]], script)
         # Without the first marker the script never began; without the last the answer was cut off.
         stdin = b"echo " + BEGIN_MARKER + script.encode() + b"\necho " + END_MARKER
         command = [*self._ssh, self.host.ssh_address, "exec sh -s"]
-        code, out, errors = self._run_program(command, limit_s, stdin)
-        _, marker, answer = out.partition(BEGIN_MARKER)
+        code, out, errors = self._run(command, limit_s, stdin)
+        _, marker, body = out.partition(BEGIN_MARKER)
         if code or not marker:  # 255 is ssh's own exit code, for a lost connection.
             raise self._make_error(errors, is_cut=not marker or code == 255)
-        if not answer.endswith(END_MARKER) and len(answer) < MAX_ANSWER_BYTES:
+        if not body.endswith(END_MARKER) and len(body) < MAX_ANSWER_BYTES:
             raise self._make_error(b"", is_cut=True)
-        return (
-            answer.removesuffix(END_MARKER)[:MAX_ANSWER_BYTES].decode(errors="replace").split("\n")
-        )
+        return body.removesuffix(END_MARKER)[:MAX_ANSWER_BYTES].decode(errors="replace").split("\n")
 
-    def send(
-        self, root: Path, names: Iterable[str], remote_folder: str, *, link_folder: str = ""
-    ) -> None:
-        """Copy files `names` of `root` to an existing folder below the home there. Raises as `_rsync`.
-        `link_folder`: relative to `remote_folder`; files that are the same there are hard-linked and not sent."""
+    def send(self, root: Path, names: Iterable[str], folder: str, *, link_folder: str = "") -> None:
+        """Copy files `names` of `root` to an existing folder below the home. Raises as `_rsync`.
+        `link_folder`: relative to `folder`; files that are equal there are linked, not sent."""
         # `./`: rsync skips names that begin with # or ; as comments.
         stdin = "".join(f"./{name}\0" for name in names).encode(errors="surrogateescape")
         if not stdin:
             return  # `root` need not exist.
         options = [f"--link-dest={link_folder}"] if link_folder else []
-        destination = f"{self.host.rsync_address}:{remote_folder}/"
+        destination = f"{self.host.rsync_address}:{folder}/"
         self._rsync(["--files-from=-", "--from0", *options, f"{root}/", destination], stdin)
 
-    def fetch(
-        self,
-        source: str,
-        folder: Path,
-        *names: str,
-        excluded: Sequence[str] = (),
-        only_new_bytes: bool = False,
-    ) -> None:
-        """Copy files or folders from the folder `source` there, no links, devices or files over `MAX_FILE_BYTES`:
-        the machine is not trusted. `only_new_bytes`: files only grow, and what is here is their beginning."""
-        options = ["--append"] if only_new_bytes else []
-        options += ["--no-links", "--no-devices", "--no-specials"]
-        options += ["--chmod=D700,F600", f"--max-size={MAX_FILE_BYTES}"]
-        options += [f"--exclude=/{name}" for name in excluded]
+    def fetch(self, source: str, folder: Path, *names: str, options: Sequence[str] = ()) -> None:
+        """Copy files or folders from the folder `source` there, no links, devices or files over
+        `MAX_FILE_BYTES`: the machine is not trusted. `options`: more options of rsync."""
+        words = [*options, "--no-links", "--no-devices", "--no-specials"]
+        words += ["--chmod=D700,F600", f"--max-size={MAX_FILE_BYTES}"]
         for name in names:
-            options += [f"--include=/{name}", f"--include=/{name}/**"]
-        self._rsync(
-            [*options, "--exclude=*", f"{self.host.rsync_address}:{source}/", f"{folder}/"], b""
-        )
+            words += [f"--include=/{name}", f"--include=/{name}/**"]
+        self._rsync([*words, "--exclude=*", f"{self.host.rsync_address}:{source}/", f"{folder}/"])
 
-    def _rsync(self, arguments: Sequence[str], stdin: bytes) -> None:
+    def _rsync(self, arguments: Sequence[str], stdin: bytes = b"") -> None:
         """Run rsync with these arguments. Raises the error of `_make_error` if it fails."""
         options = ["-a", "--timeout=60", "--no-owner", "--no-group", "--partial"]
         command = ["rsync", *options, "-e", shlex.join(self._ssh), *arguments]
-        code, _, errors = self._run_program(command, COPY_LIMIT_S, stdin)
+        code, _, errors = self._run(command, COPY_LIMIT_S, stdin)
         if code:
             raise self._make_error(errors, is_cut=code in CONNECTION_EXIT_CODES)
 
-    def _run_program(
-        self, command: Sequence[str], limit_s: float, stdin: bytes
-    ) -> tuple[int, bytes, bytes]:
-        """Run a local program that talks to the machine, without a terminal (no Ctrl-C, no prompts). Returns exit
-        code, stdout and stderr. Raises Unreachable after `limit_s`, UsageError if the program is not installed.
-        Files take the output, because a pipe stays open while any grandchild lives, such as the ssh master."""
+    def _run(self, command: list[str], limit_s: float, stdin: bytes) -> tuple[int, bytes, bytes]:
+        """Run a local program that talks to the machine, without a terminal (no Ctrl-C, no
+        prompts). Returns exit code, stdout, stderr. Raises Unreachable after `limit_s`, UsageError
+        without the program. Output goes to files: a pipe stays open while the ssh master lives."""
+        options: dict[str, Any] = {"timeout": limit_s, **OWN_SESSION}
+        options["env"] = {**os.environ, "LC_ALL": "C"}
         with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as errors:
-            options = {"env": {**os.environ, "LC_ALL": "C"}, **OWN_SESSION}
             try:
-                code = subprocess.run(
-                    command, input=stdin, stdout=out, stderr=errors, timeout=limit_s, **options
-                ).returncode
+                ended = subprocess.run(command, input=stdin, stdout=out, stderr=errors, **options)
             except subprocess.TimeoutExpired:
                 self._socket.unlink(missing_ok=True)  # A stalled master counts as lost.
                 raise Unreachable(f"{self.name} does not answer", self._check_hint) from None
             except FileNotFoundError as error:
-                hint = f"install it: apt-get install {'rsync' if command[0] == 'rsync' else 'openssh-client'}"
+                package = "rsync" if command[0] == "rsync" else "openssh-client"
+                hint = f"install it: apt-get install {package}"
                 raise UsageError(f"{command[0]} is not installed", hint) from error
             out.seek(0)
             errors.seek(0)
-            return code, out.read(2 * MAX_ANSWER_BYTES), errors.read(MAX_ANSWER_BYTES)
+            return ended.returncode, out.read(2 * MAX_ANSWER_BYTES), errors.read(MAX_ANSWER_BYTES)
 
     def _make_error(self, stderr: bytes, *, is_cut: bool) -> LoopError:
-        """The error to raise for what ssh or rsync printed: MachineFailure for a full disk there. `is_cut`: the
-        connection failed; then UsageError if a retry cannot help, else Unreachable. Otherwise WorkFailed."""
+        """The error to raise for what ssh or rsync printed: MachineFailure for a full disk there;
+        `is_cut`: Unreachable, or UsageError if a retry cannot help; else WorkFailed."""
         text = stderr.decode(errors="replace")
         if DISK_FULL_TEXT in text:
             return self.disk_full_error()
@@ -323,14 +284,9 @@ class Connection:
         message = f"{self.name} cannot be reached"
         for error_text, remedy in REMEDY_BY_ERROR.items():
             if error_text in text:
-                address = self.ssh_command.removeprefix("ssh ")
-                values = {
-                    "ssh": self.ssh_command,
-                    "address": address,
-                    "name": self.name,
-                    "path": hosts_path(),
-                }
-                return UsageError(f"{message}: {error_text}", remedy.format(**values))
+                ssh, place = self.ssh_command, f"{self.name} in {hosts_path()}"
+                hint = remedy.format(ssh=ssh, address=ssh.removeprefix("ssh "), place=place)
+                return UsageError(f"{message}: {error_text}", hint)
         return Unreachable(f"{message}: {last or 'the connection was cut'}", self._check_hint)
 
     def disk_full_error(self) -> MachineFailure:
@@ -339,7 +295,7 @@ class Connection:
         return MachineFailure(f"the disk of {self.name} is full", hint)
 
     def check_ready(self) -> tuple[str, int]:
-        """Home folder there, and free disk space in KiB (0: unknown). Raises UsageError without this `loop`."""
+        """Home folder there, and free KiB of disk (0: unknown). Raises UsageError: other loop."""
         home, digest, free_kb, _ = self.run_script(READY_SCRIPT)
         if digest != hash_package(list_package_files()):
             which = "another" if digest else "no"
@@ -347,52 +303,42 @@ class Connection:
         return home, int(free_kb) if free_kb.isdigit() else 0
 
     def send_tree(self, tree: str, root: Path, names: Iterable[str], config: str = "") -> None:
-        """Make the folder `tree` there hold exactly the files `names` of `root`. `config`: content of its
-        `.git/config`; empty: unchanged. Raises LockHeld if a job runs in the folder."""
+        """Make the folder `tree` there hold exactly the files `names` of `root`. `config`: content
+        of its `.git/config`; empty: unchanged. Raises LockHeld if a job runs in the folder."""
         new = f"trees/{tree}.new"
         self.run_script(f"rm -rf {new} && mkdir -p trees/{tree} {new} || exit 1")
         self.send(root, names, f"{LOOP_FOLDER}/{new}", link_folder=f"../{tree}")
         if config:
-            self.run_script(
-                "printf %s @CONFIG@ >@NEW@/.git/config || exit 1",
-                CONFIG=shlex.quote(config),
-                NEW=new,
-            )
+            script = f"printf %s @CONFIG@ >{new}/.git/config || exit 1"
+            self.run_script(script, CONFIG=shlex.quote(config))
         if running := self.run_script(SWAP_SCRIPT, TREE=tree)[0]:
             raise tree_in_use_error(self.name, running.split()[0][:80])
 
-    def submit(
-        self, folder: JobFolder, trusted: tuple[str, ...], gpus: Sequence[int] | None
-    ) -> None:
-        """Send a job's folder and start the job there; one that was started is not started again. `trusted`:
-        hashes of the definitions that the user trusts. `gpus`: indices of the GPUs it may use; None: all."""
-        self.run_script("mkdir -p jobs/@ID@ || exit 1", ID=folder.id)
-        paths = (path.relative_to(folder.path) for path in sorted(folder.path.rglob("*")))
+    def submit(self, job: JobFolder, trusted: tuple[str, ...], gpus: Sequence[int] | None) -> None:
+        """Send a job's folder and start the job there; one that was started is not started again.
+        `trusted`: hashes of definitions that the user trusts. `gpus`: indices to use; None: all."""
+        self.run_script("mkdir -p jobs/@ID@ || exit 1", ID=job.id)
+        paths = (path.relative_to(job.path) for path in sorted(job.path.rglob("*")))
         names = [path.as_posix() for path in paths if path.as_posix() != job_files.LOCK]
-        self.send(folder.path, names, f"{LOOP_FOLDER}/jobs/{folder.id}")
-        sent = read_sent(folder)
+        self.send(job.path, names, f"{LOOP_FOLDER}/jobs/{job.id}")
+        sent = read_sent(job)
         target, tree = (sent.project, sent.tree) if sent else (None, "-")
         # The price is as old as the file that states it.
-        as_of = datetime.datetime.fromtimestamp(
-            job_files.modified_at(hosts_path()), datetime.UTC
-        ).date()
-        price = self.host.usd_per_hour
-        sender = Sender(
-            name=self.name, target=target, usd_per_hour=price, as_of=as_of, trusted=trusted
-        )
+        changed_at = job_files.modified_at(hosts_path())
+        as_of = datetime.datetime.fromtimestamp(changed_at, datetime.UTC).date()
+        price: dict[str, Any] = {"usd_per_hour": self.host.usd_per_hour, "as_of": as_of}
+        sender = Sender(name=self.name, target=target, trusted=trusted, **price)
         variables = {SENDER_VARIABLE: sender.model_dump_json()}
         if gpus is not None:
             variables[VISIBLE_VARIABLE] = ",".join(map(str, gpus))
-        exports = "; ".join(
-            f"export {name}={shlex.quote(value)}" for name, value in variables.items()
-        )
-        self.run_script(
-            START_SCRIPT, ID=folder.id, TREE=tree, EXPORTS=exports, PYTHON=PYTHON, LOG=START_LOG
-        )
+        exports = [f"export {name}={shlex.quote(value)}" for name, value in variables.items()]
+        values = {"ID": job.id, "TREE": tree, "PYTHON": PYTHON, "LOG": START_LOG}
+        values["EXPORTS"] = "; ".join(exports)
+        self.run_script(START_SCRIPT, limit_s=CALL_LIMIT_S, **values)
 
     def poll(self, job: str) -> JobState:
-        """State of a job, and its exit code if it has ended. States: `running`; `ended`; `lost`: its process died;
-        `gone`: its folder no longer exists. Raises Unreachable for a damaged answer, too."""
+        """State of a job, and its exit code if it has ended. States: `running`; `ended`; `lost`:
+        its process died; `gone`: it has no folder any more. Raises Unreachable, also if damaged."""
         match = POLL_ANSWER.fullmatch(self.run_script(POLL_SCRIPT, ID=job)[0])
         if match is None:
             raise Unreachable(f"the answer of {self.name} is damaged", self._check_hint)
@@ -402,24 +348,16 @@ class Connection:
         """Ask a job to end, as Ctrl-C does."""
         self.run_script(f"[ ! -d jobs/{job} ] || touch jobs/{job}/{job_files.CANCEL} || exit 1")
 
-    def fetch_results(self, folder: JobFolder, *more_files: str, past: Sequence[str] = ()) -> None:
-        """Fetch a job's results and `more_files`, without the sessions in `past`, which were sent from here. Also
-        records the machine's local name and its price of an hour."""
-        files = (
-            job_files.RESULTS,
-            job_files.MANIFEST,
-            job_files.WHERE,
-            BUNDLE_FILE,
-            START_LOG,
-            *more_files,
-        )
-        excluded = [f"{job_files.RESULTS}/{name}" for name in past]
-        self.fetch(f"{LOOP_FOLDER}/jobs/{folder.id}", folder.path, *files, excluded=excluded)
-        device = folder.device or Where(host=self.name)
-        device = device.model_copy(
-            update={"host": self.name, "usd_per_hour": self.host.usd_per_hour}
-        )
-        write_sealed(folder.path / job_files.WHERE, device)
+    def fetch_results(self, job: JobFolder, *more_files: str, past: Sequence[str] = ()) -> None:
+        """Fetch a job's results and `more_files`, without the sessions in `past`, which were sent
+        from here. Also records the machine's local name and its price of an hour."""
+        files = [job_files.RESULTS, job_files.MANIFEST, job_files.WHERE, BUNDLE_FILE, START_LOG]
+        without_past = [f"--exclude=/{job_files.RESULTS}/{name}" for name in past]
+        files += more_files
+        self.fetch(f"{LOOP_FOLDER}/jobs/{job.id}", job.path, *files, options=without_past)
+        update = {"host": self.name, "usd_per_hour": self.host.usd_per_hour}
+        device = job.device or Where(host=self.name)
+        write_sealed(job.path / job_files.WHERE, device.model_copy(update=update))
 
     def remove(self, *jobs: str) -> None:
         """End jobs that still run, then remove the folders of all these jobs."""
@@ -435,7 +373,7 @@ class Connection:
 def retry_unreachable(
     call: Callable[[], T], seconds: float = 60.0, report: Callable[[str], None] = lambda why: None
 ) -> T:
-    """Repeat `call` for `seconds` while it raises Unreachable; then raise it. `report` gets each reason."""
+    """Repeat `call` for `seconds` while it raises Unreachable; then raise. `report`: gets why."""
     end = time.monotonic() + seconds
     while True:
         try:
@@ -449,15 +387,16 @@ def retry_unreachable(
 
 def list_package_files() -> dict[str, Path]:
     """All files of `loop` and its data, by path relative to the package's parent folder."""
-    roots = (PACKAGE, *(shipped(name) for name in DATA_PATHS))
+    data = ("patterns", "kernels", "templates", "sessions/plans", "sessions/history")
+    roots = (PACKAGE, *map(shipped, (*data, "sessions/rates.yaml")))
     paths = sorted(path for root in roots for path in (root, *root.rglob("*")))
     files = [path for path in paths if path.is_file() and "__pycache__" not in path.parts]
     return {path.relative_to(PACKAGE.parent).as_posix(): path for path in files}
 
 
 def hash_package(files: Mapping[str, Path]) -> str:
-    """Hash of the package: two machines with equal hashes run the same `loop`, an installation or a checkout. Of
-    `kernels` only the headers count, because a checkout is sent with each command."""
+    """Hash of the package: machines with equal hashes run the same `loop`, installed or a checkout.
+    Of `kernels` only the headers count, because a checkout is sent with each command."""
     digest = hashlib.sha256()
     path_by_name = {name.removeprefix("loop/_data/"): path for name, path in files.items()}
     for name, path in sorted(path_by_name.items()):
@@ -468,17 +407,16 @@ def hash_package(files: Mapping[str, Path]) -> str:
 
 
 def ask_facts(connection: Connection) -> dict[str, str]:
-    """Name in `FACTS_SCRIPT`, such as `nvcc`, to text; empty for a missing tool. Raises as `run_script`."""
+    """Name in `FACTS_SCRIPT` (`nvcc`) to text; empty: a missing tool. Raises as `run_script`."""
     values = {"OURS": PYTHON, "MADEBY": MADE_BY, "PYTHON": connection.python}
     lines = connection.run_script(FACTS_SCRIPT, limit_s=120, **values)
-    names = re.findall(r"^say (\w+)", FACTS_SCRIPT, re.MULTILINE)
     pairs = (line.split("=", 1) for line in lines if "=" in line)
-    return {**dict.fromkeys(names, ""), **dict(pairs)}
+    return {**dict.fromkeys(re.findall(r"^say (\w+)", FACTS_SCRIPT, re.M), ""), **dict(pairs)}
 
 
 def list_lacks(connection: Connection, facts: Mapping[str, str]) -> list[str]:
-    """A line for each optional tool that is missing there: what does not work without it, and the fix. Raises
-    UsageError for the first missing requirement without which `loop` cannot run there."""
+    """A line for each optional tool that is missing there: what does not work, and the fix.
+    Raises UsageError for the first missing requirement without which `loop` cannot run there."""
     python, version, setting = connection.host.python, facts["python"], f"python: in {hosts_path()}"
     version_numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
     free_gb, needed_gb = int(facts["free_kb"] or 0) / 1e6, NEEDED_GB_BY_TORCH[bool(facts["torch"])]
@@ -487,16 +425,13 @@ def list_lacks(connection: Connection, facts: Mapping[str, str]) -> list[str]:
     oldest = ".".join(map(str, OLDEST_PYTHON))
     too_old = f"has Python {version} as `{python}`; loop needs {oldest} or newer"
     too_full = f"has {free_gb:.1f} GB free in its home; an installation needs {needed_gb:g}"
+    no_venv = f"has a `{python}` that makes no environments"
     for is_missing, why, hint in (  # Requirements.
         (not version_numbers, f"has no `{python}`", f"name its interpreter: {setting}"),
         (version_numbers < OLDEST_PYTHON, too_old, f"name a newer one: {setting}"),
         (not facts["rsync"], "has no rsync", install.format("rsync")),
         (not facts["setsid"], "has no setsid", install.format("util-linux")),
-        (
-            not facts["venv"],
-            f"has a `{python}` that makes no environments",
-            install.format("python3-venv"),
-        ),
+        (not facts["venv"], no_venv, install.format("python3-venv")),
         (free_gb < needed_gb, too_full, f"free some: {show_sizes}"),
     ):
         if is_missing:
@@ -530,7 +465,8 @@ rm -rf package && mv package.new package
 site=$(venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 printf '%s\\n' "$PWD/package" >"$site/0-loop.pth"
 [ ! -e venv/base.pth ] || mv venv/base.pth "$site/loop-base.pth"
-venv/bin/python -m pip --disable-pip-version-check --no-input install @INDEX@ @NEEDS@ >pip.log 2>&1 || fail
+venv/bin/python -m pip --disable-pip-version-check --no-input install @INDEX@ @NEEDS@ \\
+  >pip.log 2>&1 || fail
 venv/bin/python -c 'import loop.cli'
 printf %s @DIGEST@ >venv/loop-digest
 rm -f pip.log
@@ -538,7 +474,7 @@ rm -f pip.log
 
 
 def install(connection: Connection, facts: Mapping[str, str]) -> None:
-    """Install this `loop` there, in an environment of its own. `facts`: of `ask_facts`. Raises as `run_script`."""
+    """Install this `loop` there, in its own environment. `facts`: of `ask_facts`; raises alike."""
     files, requirements = list_package_files(), importlib.metadata.requires("kernel-loop") or []
     connection.run_script("mkdir -p package package.new || exit 1")
     connection.send(PACKAGE.parent, files, f"{LOOP_FOLDER}/package.new", link_folder="../package")
@@ -546,12 +482,8 @@ def install(connection: Connection, facts: Mapping[str, str]) -> None:
     if not facts["gpus"] and not facts["torch"]:  # Without a GPU, pip's torch would be too large.
         index = "--extra-index-url https://download.pytorch.org/whl/cpu"
     needs = shlex.join(requirement for requirement in requirements if "extra ==" not in requirement)
-    values = {
-        "INDEX": index,
-        "NEEDS": needs,
-        "DIGEST": hash_package(files),
-        "PYTHON": connection.python,
-    }
+    values = {"INDEX": index, "NEEDS": needs, "PYTHON": connection.python}
+    values["DIGEST"] = hash_package(files)
     try:
         connection.run_script(INSTALL_SCRIPT, limit_s=COPY_LIMIT_S, **values)
     except WorkFailed as error:
@@ -601,8 +533,8 @@ def list_sent_jobs(host: str = "") -> Iterator[tuple[JobFolder, SentJob]]:
 
 
 def import_job_sessions(folder: JobFolder, sent: SentJob) -> list[Path]:
-    """Copy a job's sessions into the local sessions folder, then delete the job's own `out/`. Returns their
-    folders here, also of one that an earlier call copied. Raises as `import_session`."""
+    """Copy a job's sessions into the local sessions folder, then delete the job's own `out/`.
+    Returns their folders, also of one that an earlier call copied. Raises as `import_session`."""
     imported: list[Path] = []
     for session in sorted((folder.path / job_files.SESSIONS).glob("*")):
         is_folder = session.is_dir() and not session.is_symlink()
@@ -612,26 +544,23 @@ def import_job_sessions(folder: JobFolder, sent: SentJob) -> list[Path]:
     return imported
 
 
-HOSTS_VARIABLE = "LOOP_HOSTS"
-"""Environment variable: names of machines, comma-separated; unset: all of the user's."""
+HOSTS_VARIABLE = "LOOP_HOSTS"  # Environment variable: names, with commas; unset: all hosts.
 AWAY_LIMIT_S = 120.0  # Seconds without an answer after which a machine loses its jobs.
 POLL_S = 0.3
 REMOVE_LIMIT_S = 30.0  # Seconds that a machine has to answer when its last jobs are removed.
 
 
 def check() -> list[Host]:
-    """The machines that LOOP_HOSTS names, by default all of the user's. Raises UsageError if there are none."""
+    """The machines that LOOP_HOSTS names, by default all of the user's. Raises UsageError: none."""
     names = list(filter(None, os.environ.get(HOSTS_VARIABLE, "").split(","))) or [*read_hosts()]
     if not names:
-        raise UsageError(
-            f"--executor ssh: no hosts: there is no {HOSTS_FILE}", hint="loop hosts --help"
-        )
+        raise UsageError(f"--executor ssh: no hosts: there is no {HOSTS_FILE}", "loop hosts --help")
     return [find_host(name) for name in dict.fromkeys(names)]
 
 
 def slots(width: int) -> list[Slot]:
-    """Slots for at most `width` GPUs of the chosen machines (see `HOSTS_VARIABLE`). Skips a machine that does not
-    answer or has a full disk; raises MachineFailure if all are skipped."""
+    """Slots for at most `width` GPUs of the chosen machines (see `HOSTS_VARIABLE`). Skips a machine
+    that does not answer or has a full disk; raises MachineFailure if all are skipped."""
     usable: list[Slot] = []
     failures: list[MachineFailure] = []
     for machine in check():
@@ -664,12 +593,11 @@ class SshSlot(Slot):
     def __init__(self, host: Host, number: int | None = None) -> None:
         self.host, self.connection = host.name, Connection(host)
         self.gpus = None if number is None else (number,)
-        self.stale_jobs: set[str] = set()
-        """Ids of jobs on the machine that nothing here waits for any longer."""
+        self.stale_jobs: set[str] = set()  # Ids of jobs there that nothing waits for any longer.
 
     def run_in_slot(self, job: JobFolder) -> None:
-        """Send a job, poll until it ends, and fetch its results. Raises WorkFailed if its process died there. If
-        the machine stays away or a person has to mend it, also sets `trouble`."""
+        """Send a job, poll until it ends, and fetch its results. Raises WorkFailed if its process
+        died there. If the machine stays away or a person has to mend it, also sets `trouble`."""
         connection = self.connection
         try:
             retry_unreachable(lambda: connection.remove(*self.stale_jobs), AWAY_LIMIT_S)
@@ -679,9 +607,10 @@ class SshSlot(Slot):
             projects = [Project(folder, folder, bundled=False) for folder in folders]
             trusted = tuple(map(definition_hash, projects))  # The job's user trusts these targets.
             retry_unreachable(lambda: connection.submit(job, trusted, self.gpus), AWAY_LIMIT_S)
-            while (
-                state := retry_unreachable(lambda: connection.poll(job.id), AWAY_LIMIT_S)[0]
-            ) == "running":
+            while True:
+                state, _ = retry_unreachable(lambda: connection.poll(job.id), AWAY_LIMIT_S)
+                if state != "running":
+                    break
                 if job.is_cancelled:
                     retry_unreachable(lambda: connection.cancel(job.id), AWAY_LIMIT_S)
                 time.sleep(POLL_S)

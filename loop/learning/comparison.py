@@ -35,8 +35,8 @@ class ComparedSession(Model):
     facts: dict[str, str | None]
     """Facts about the environment, by name; None: not recorded."""
     files: dict[str, str]
-    """Each file of the target, to the beginning of its hash; empty if it was not recorded. A file that a kept
-    change edited has that of `ground`."""
+    """Each file of the target, to the beginning of its hash; empty if not recorded. A file that a
+    kept change edited has that of `ground`."""
     ground: str
     """Hash of the target's files with the changes that were kept: what the ratios are of."""
     verdicts: dict[str, dict[str, Verdict]]
@@ -92,23 +92,17 @@ def compare(sessions: Sequence[ComparedSession]) -> SessionComparison:
                 refusals.setdefault(session.id, f"another {name}, {value} and not {expected}")
     verdicts = [session.verdicts if session.id not in refusals else {} for session in sessions]
     by_variants = [item for by_variant in verdicts for item in by_variant.items()]
-    pairs = dict.fromkeys(
-        (variant, workload) for variant, by_workload in by_variants for workload in by_workload
-    )
+    pairs = dict.fromkeys((variant, name) for variant, names in by_variants for name in names)
     rows = []
     for variant, workload in pairs:
         cells = tuple(by_variant.get(variant, {}).get(workload) for by_variant in verdicts)
         row = ComparedRow(variant=variant, workload=workload, cells=cells)
-        speeds = [
-            cell for cell in cells if isinstance(cell, SpeedVerdict) and not is_vague(cell.interval)
-        ]
+        timed = [cell for cell in cells if isinstance(cell, SpeedVerdict)]
+        speeds = [cell for cell in timed if not is_vague(cell.interval)]
         if len(speeds) > 1:
             first, last = speeds[0], speeds[-1]
-            is_lower, is_higher = (
-                last.interval[1] < first.interval[0],
-                last.interval[0] > first.interval[1],
-            )
-            moved = "lower" if is_lower else "higher" if is_higher else "within"
+            moved = "higher" if last.interval[0] > first.interval[1] else "within"
+            moved = "lower" if last.interval[1] < first.interval[0] else moved
             row = row.model_copy(update={"change": last.ratio / first.ratio, "moved": moved})
         rows.append(row)
     refused = tuple(f"ratios of {name}: {reason}" for name, reason in refusals.items())
@@ -125,9 +119,10 @@ def compare(sessions: Sequence[ComparedSession]) -> SessionComparison:
 
 def sections(comparison: SessionComparison) -> Iterator[Section]:
     """Sections of the comparison page."""
-    sessions, letters = comparison.sessions, LETTERS[: len(comparison.sessions)]
+    sessions = comparison.sessions
+    lettered = list(zip(LETTERS[: len(sessions)], sessions, strict=True))
     rows = []
-    for letter, session in zip(letters, sessions, strict=True):
+    for letter, session in lettered:
         ending = ", ".join(filter(None, (session.status, session.grade)))
         took = UNKNOWN if session.seconds is None else say.seconds(session.seconds)
         cost = UNKNOWN if session.usd is None else say.billed_usd(session.usd)
@@ -136,9 +131,7 @@ def sections(comparison: SessionComparison) -> Iterator[Section]:
     yield Section("Sessions", table=drop_empty_columns(heads, rows), folded_column=-1)
     yield Section("Not compared", comparison.refused)
     sources_text = "the files of the target are the same"
-    if unrecorded := [
-        letter for letter, session in zip(letters, sessions, strict=True) if not session.files
-    ]:
+    if unrecorded := [letter for letter, session in lettered if not session.files]:
         sources_text = f"the files of {', '.join(unrecorded)} were not recorded"
     if comparison.changed_files:
         sources_text = f"they differ in {', '.join(comparison.changed_files)}"
@@ -147,12 +140,9 @@ def sections(comparison: SessionComparison) -> Iterator[Section]:
         yield _variant_section(variant, comparison)
     lines = []
     for fact in dict.fromkeys(fact for session in sessions for fact in session.facts):
-        values = [session.facts.get(fact) for session in sessions]
-        if len({value for value in values if value is not None}) > 1:
-            texts = (
-                f"{letter} {value or UNKNOWN}"
-                for letter, value in zip(letters, values, strict=True)
-            )
+        values = [(letter, session.facts.get(fact)) for letter, session in lettered]
+        if len({value for _, value in values if value is not None}) > 1:
+            texts = (f"{letter} {value or UNKNOWN}" for letter, value in values)
             lines.append(f"{fact}: {', '.join(texts)}")
     if lines:
         lines.append("a ratio may move because the library or the machine did, and not the kernel")
@@ -168,26 +158,18 @@ def _variant_section(variant: str, comparison: SessionComparison) -> Section:
             continue
         texts = []
         for cell in row.cells:
-            text = cell.verdict if cell is not None else "-"
-            texts.append(
-                say.ratio(cell.ratio, cell.interval) if isinstance(cell, SpeedVerdict) else text
-            )
-        change = (
-            f"{say.speedup_text(row.change)} {MOVED_WORDS[row.moved]}"
-            if row.change and row.moved
-            else "-"
-        )
+            text: str = cell.verdict if cell is not None else "-"
+            if isinstance(cell, SpeedVerdict):
+                text = say.ratio(cell.ratio, cell.interval)
+            texts.append(text)
+        change = "-"
+        if row.change and row.moved:
+            change = f"{say.speedup_text(row.change)} {MOVED_WORDS[row.moved]}"
         table_rows.append((row.workload, *texts, change))
-    pairs = [
-        (letter, kept)
-        for letter, session in zip(letters, sessions, strict=True)
-        for kept in session.kept
-    ]
-    lines = [
-        f"{letter} kept a change: {say.gain_text(kept)}"
-        for letter, kept in pairs
-        if kept.variant == variant
-    ]
+    lines = list[str]()
+    for letter, session in zip(letters, sessions, strict=True):
+        changes = [kept for kept in session.kept if kept.variant == variant]
+        lines += [f"{letter} kept a change: {say.gain_text(kept)}" for kept in changes]
     heads = ("Workload", *(f">{letter}" for letter in letters), "Change")
     baseline = next(session.baseline for session in sessions if session.baseline)
     table = drop_empty_columns(heads, table_rows)

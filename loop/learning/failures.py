@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import Any
 
 from loop.base.errors import LoopError
-from loop.learning.prediction import FACTOR_BY_FACT
+from loop.learning.prediction import FACTORS
 from loop.library.definitions import Project
 from loop.model.index import FailureSeen, SessionRow
 from loop.model.record import Finished, SessionHead, latest_attempts
@@ -14,78 +14,60 @@ from loop.store import sessions
 from loop.store.fingerprints import fingerprints_of_step
 
 SEARCHED_SESSIONS = 2000  # Number of latest sessions that are searched when a step has failed.
-MOST_SEARCHED_OCCURRENCES = (
-    12  # Number of latest occurrences of a failure whose cures are searched.
-)
+MOST_SEARCHED_OCCURRENCES = 12  # Number of latest occurrences of a failure with cures to search.
 FACT_LABELS = {"cuda": "nvcc", "gpu": "GPU", "loop_version": "loop"}
 NOTHING_CHANGED = ", with nothing changed that is on record"
-HASH_LENGTH = 12
 
 
 def describe_earlier_failures(rows: Sequence[SessionRow], fingerprint: str) -> str:
     """A sentence: `seen before: session X (and 2 more); cured in session Y by ...`. Empty if it is
     new. `rows`: earlier sessions, oldest first. `fingerprint`: key of the failure."""
     failures = [(place, failure) for place, row in enumerate(rows) for failure in row.failures]
-    occurrences = [
-        (place, failure) for place, failure in reversed(failures) if failure.key == fingerprint
-    ]
+    occurrences = [pair for pair in reversed(failures) if pair[1].key == fingerprint]
     sessions = list(dict.fromkeys(rows[place].id for place, _ in occurrences))
     if not sessions:
         return ""
     more = f" (and {len(sessions) - 1} more)" if len(sessions) > 1 else ""
     latest = occurrences[:MOST_SEARCHED_OCCURRENCES]
-    cures = (_describe_resolution(rows, place, failure) for place, failure in latest)
+    cures = (_describe_cure(rows, place, failure) for place, failure in latest)
     cure = next(filter(None, cures), "no session has got past it yet")
     return f"seen before: session {sessions[0]}{more}; {cure}"
 
 
-def _describe_resolution(
-    rows: Sequence[SessionRow], failed_index: int, failure: FailureSeen
-) -> str:
-    """In words, the first later session on the same target, device and variants that passed the failed step (or
-    failed it only for other variants); empty if none did. `failed_index`: of the failed session."""
-    failed_row, step = rows[failed_index], (failure.pattern, failure.step)
-    if failure.cured_by == failed_row.id:  # The session itself was resumed, and the step passed.
+def _describe_cure(rows: Sequence[SessionRow], failed_index: int, failure: FailureSeen) -> str:
+    """The first later session on the same target, device and variants that passed the failed step
+    (or failed it for other variants alone), in words; or empty. `failed_index`: the failed one."""
+    failed, step = rows[failed_index], (failure.pattern, failure.step)
+    if failure.cured_by == failed.id:  # The session itself was resumed, and the step passed.
         return f"gone when that session was resumed{NOTHING_CHANGED}"
-    variants = {*failed_row.variants, *failed_row.emulated}
-    for later_row in rows[failed_index + 1 :]:
-        is_same_target = (later_row.target, later_row.device) == (
-            failed_row.target,
-            failed_row.device,
-        )
-        if (
-            later_row.recorded
-            or not is_same_target
-            or not variants <= {*later_row.variants, *later_row.emulated}
-        ):
+    for later in rows[failed_index + 1 :]:
+        is_same_target = (later.target, later.device) == (failed.target, failed.device)
+        has_variants = {*failed.variants, *failed.emulated} <= {*later.variants, *later.emulated}
+        if later.recorded or not is_same_target or not has_variants:
             continue
-        statuses = [run.status for run in later_row.steps if (run.pattern, run.step) == step]
+        statuses = [run.status for run in later.steps if (run.pattern, run.step) == step]
         status = statuses[-1] if statuses else ""
         # `subject`: the variant that failed; empty if the failure has none.
-        subjects = {
-            other.subject for other in later_row.failures if (other.pattern, other.step) == step
-        }
+        others = [other for other in later.failures if (other.pattern, other.step) == step]
+        subjects = {other.subject for other in others}
         is_of_others = bool(failure.subject and subjects) and not subjects & {"", failure.subject}
         if status == "passed" or (status == "failed" and is_of_others):
             # What changed on record, such as `torch 2.3 -> 2.4`, files, commits.
             changes = []
-            for fact in (*FACTOR_BY_FACT, "loop_version", "threads"):
-                holders: tuple[Any, Any] = (failed_row, later_row)
-                if fact in FACTOR_BY_FACT:
-                    holders = (failed_row.environment, later_row.environment)
+            for fact in (*FACTORS, "loop_version", "threads"):
+                holders: tuple[Any, Any] = (failed, later)
+                if fact in FACTORS:
+                    holders = (failed.environment, later.environment)
                 before, after = getattr(holders[0], fact), getattr(holders[1], fact)
                 if before != after and (before or after):
                     name = FACT_LABELS.get(fact, fact)
                     changes.append(f"{name} {before or 'not there'} -> {after or 'not there'}")
-            changes += (
-                ["other files of the target"] if failed_row.ground != later_row.ground else []
-            )
-            failed, passed = failed_row.commit, later_row.commit
-            if failed and passed and failed != passed:
-                changes.append(f"commits {failed[:HASH_LENGTH]}..{passed[:HASH_LENGTH]}")
+            changes += ["other files of the target"] if failed.ground != later.ground else []
+            if failed.commit and later.commit and failed.commit != later.commit:
+                changes.append(f"commits {failed.commit[:12]}..{later.commit[:12]}")
             if changes:
-                return f"cured in session {later_row.id} by {'; '.join(changes)}"
-            return f"gone in session {later_row.id}{NOTHING_CHANGED}"
+                return f"cured in session {later.id} by {'; '.join(changes)}"
+            return f"gone in session {later.id}{NOTHING_CHANGED}"
     return ""
 
 
@@ -98,14 +80,12 @@ class FailureHistory:
 
     @cached_property
     def rows(self) -> list[SessionRow]:
-        """The latest sessions before this one, oldest first, without imported ones."""
+        """The latest sessions before this one, oldest first, without recorded (imported) ones."""
         rows = sessions.rows(self.project.sessions, last=SEARCHED_SESSIONS)
-        return [
-            row for row in rows if not row.recorded and row.id < self.head.id
-        ]  # `recorded`: from before loop.
+        return [row for row in rows if not row.recorded and row.id < self.head.id]
 
     def describe_failures(self, record: Finished) -> tuple[str, ...]:
-        """A sentence for each error of a failed step that occurred in an earlier session; empty otherwise."""
+        """A sentence for each error of a failed step that occurred in an earlier session."""
         errors = fingerprints_of_step(record, self.head.ground) if record.status == "failed" else ()
         try:
             sentences = [describe_earlier_failures(self.rows, error.key) for error in errors]
@@ -115,14 +95,11 @@ class FailureHistory:
 
     def describe_failed_steps(self, finished: Sequence[Finished]) -> tuple[dict[str, object], ...]:
         """For JSON: each failed step, with its errors and their earlier occurrences."""
-        steps: list[dict[str, object]] = []
+        steps, fields = list[dict[str, object]](), {"text", "key", "subject"}
         for record in latest_attempts(finished):
             if record.status == "failed":
                 errors = fingerprints_of_step(record, self.head.ground)
-                signatures = [
-                    error.model_dump(include={"text", "key", "subject"}) for error in errors
-                ]
-                step = {"step": record.label, "message": record.message}
-                seen_before = self.describe_failures(record)
-                steps.append({**step, "signatures": signatures, "seen_before": seen_before})
+                signatures = [error.model_dump(include=fields) for error in errors]
+                step = {"step": record.label, "message": record.message, "signatures": signatures}
+                steps.append({**step, "seen_before": self.describe_failures(record)})
         return tuple(steps)

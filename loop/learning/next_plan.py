@@ -1,6 +1,6 @@
 """Propose the next session: fix what is wrong, then measure what is not, then optimise.
 
-Variant, workload, layout, threads, seed and device identify a check. A failure stays unresolved until
+Variant, workload, layout, threads, seed and device identify a check. A failure is unresolved until
 the same check passes on changed sources. If the same sources pass, the variant is flaky, not right.
 """
 
@@ -17,20 +17,12 @@ from loop.model.record import RESUMABLE, SessionHead
 from loop.profile.actions import SUFFICIENT_RATIO
 from loop.report import format as say
 from loop.store import sessions
-from loop.store.sessions import list_sessions
 
-ALL_RIGHT = (
-    "every variant was judged on every set of workloads, on these files, and every output was right"
-)
-MOST_REPEATS = (
-    2  # Sessions on the same files after which an inconclusive measurement is not repeated.
-)
+ALL_RIGHT = "every variant was judged on all workloads, on these files, and every output was right"
+MOST_REPEATS = 2  # Sessions on the same files before inconclusive measurements are left alone.
 SLOW_PLANS = ("optimize", "tune", "bisect", "debug")
 """Plans that do more than verify; a failure in one is verified again with `baseline`."""
-
-Sources = tuple[
-    str, str
-]  # Build id, and hash of the files that are not compiled: what a check was about.
+Sources = tuple[str, str]  # What a check was about: build id, and hash of files not compiled.
 
 
 @dataclass(frozen=True)
@@ -40,26 +32,23 @@ class UnresolvedFailure:
     row: SessionRow  # The last session in which it failed.
     judgement: Judgement
     check: str
-    passed_in: str = ""
-    """A session in which the same sources passed this check, so it is flaky; empty if there is none."""
+    passed_in: str = ""  # Session in which the same sources passed, so it is flaky; empty if none.
 
 
 def unresolved_failures(
     rows: Sequence[SessionRow], files_hash: str, workloads_by_variant: Mapping[str, Collection[str]]
 ) -> dict[str, list[UnresolvedFailure]]:
-    """Variant to its unresolved failures, latest first. `rows`: sessions of one target, oldest first. A failure on
-    files of `files_hash` (the current ones) stays, even if other files passed in between. A failure on a workload
-    that is not in `workloads_by_variant` any more ends when a session finds changed sources right."""
+    """Variant to its unresolved failures, latest first. `rows`: sessions of one target, oldest
+    first. A failure on the current files (`files_hash`) stays, even if others passed since. One on
+    a workload that is no more in `workloads_by_variant` ends when changed sources are right."""
     # Key of a check: its name, variant, threads, seed, whether it was emulated, and device.
     passes: dict[tuple[object, ...], list[tuple[Sources, int]]] = {}  # With the number of the row.
-    passes_without_failure: dict[
-        str, list[tuple[Sources, int]]
-    ] = {}  # Of a variant in one session.
+    flawless: dict[str, list[tuple[Sources, int]]] = {}  # Sessions in which a variant never failed.
     last_failures: dict[tuple[tuple[object, ...], Sources], tuple[int, Judgement, str]] = {}
     present_sources = set[tuple[str, Sources]]()
     for number, row in enumerate(rows):
         for judgement in () if row.recorded else row.judged:
-            # `harness`: hash of the files that are not compiled; the build id stands for the others.
+            # `harness`: hash of the files that are not compiled; the build id stands for others.
             variant, sources = judgement.variant, (judgement.build, row.harness or row.ground)
             conditions = variant, judgement.threads, judgement.seed, judgement.emulated, row.device
             if row.ground == files_hash:
@@ -67,7 +56,7 @@ def unresolved_failures(
             for check in judgement.right:
                 passes.setdefault((check, *conditions), []).append((sources, number))
             if not judgement.wrong:
-                passes_without_failure.setdefault(variant, []).append((sources, number))
+                flawless.setdefault(variant, []).append((sources, number))
             for check in judgement.wrong:
                 last_failures[(check, *conditions), sources] = number, judgement, check
     unresolved: dict[str, list[UnresolvedFailure]] = {}
@@ -78,26 +67,21 @@ def unresolved_failures(
         passes_of_check = list(passes.get(key, ()))
         # A check's name begins with its workload, except `sanitizers`.
         if check != "sanitizers" and check.partition(", ")[0] not in workloads_by_variant[variant]:
-            passes_of_check += passes_without_failure.get(
-                variant, ()
-            )  # Nothing repeats a removed workload.
+            passes_of_check += flawless.get(variant, ())  # Nothing repeats a removed workload.
         is_resolved = any(later > number and other != sources for other, later in passes_of_check)
         if not is_resolved or (variant, sources) in present_sources:
-            flaky_in = [
-                rows[passed].id for other, passed in passes.get(key, ()) if other == sources
-            ]
-            failure = UnresolvedFailure(
-                rows[number], judgement, check, flaky_in[-1] if flaky_in else ""
-            )
+            passed_same = [index for other, index in passes.get(key, ()) if other == sources]
+            flaky_in = rows[passed_same[-1]].id if passed_same else ""
+            failure = UnresolvedFailure(rows[number], judgement, check, flaky_in)
             unresolved.setdefault(variant, []).append(failure)
     return unresolved
 
 
 def sessions_needed(root: Path) -> set[str]:
-    """Ids of the earlier sessions that the next session reads, so that they are sent along to a host: the last
-    session of each target and device, those of their known-good builds, and those with an unresolved failure."""
+    """Ids of the earlier sessions that the next one reads, to send them to a host: the last session
+    of each target and device, those of known-good builds, and those with an unresolved failure."""
     last_head_by_key: dict[str, SessionHead] = {}
-    for folder in list_sessions(root):
+    for folder in sessions.list_sessions(root):
         try:
             head = folder.head()
             last_head_by_key[repr(hardware_key(head))] = head
@@ -109,10 +93,9 @@ def sessions_needed(root: Path) -> set[str]:
     for target in {head.target for head in last_head_by_key.values()}:
         rows = sessions.rows(root, target=target)
         judgements = [judgement for row in rows for judgement in row.judged]
-        workloads = {
-            check.partition(", ")[0] for judgement in judgements for check in judgement.wrong
-        }
-        # The target is not read here: no workload counts as removed, and no files as the current ones.
+        wrong_checks = [check for judgement in judgements for check in judgement.wrong]
+        workloads = {check.partition(", ")[0] for check in wrong_checks}
+        # The target is not read here: no workload counts as removed, and no files as current.
         workloads_by_variant = {judgement.variant: workloads for judgement in judgements}
         for failures in unresolved_failures(rows, "", workloads_by_variant).values():
             session_ids |= {failure.row.id for failure in failures}
@@ -123,78 +106,64 @@ def sessions_needed(root: Path) -> set[str]:
 class TargetState:
     """The current state of the target."""
 
-    files_hash: str
-    """Hash of its sources, workloads and tolerances; equal in a session on the same files."""
+    files_hash: str  # Of sources, workloads, tolerances; equal in a session on the same files.
     compiled: Collection[str] = ()  # Variants that are compiled, so they can be optimised.
     tunable: Collection[str] = ()  # Compiled variants for which the target lists values to search.
     declared_workloads: Mapping[str, Mapping[str, Collection[str]]] = field(default_factory=dict)
     """Variant that this machine can run or emulate, to its workload sets, to their workloads."""
     workload_count: int = 0  # Workloads of the target, also those that a variant does not take.
     for_gpu: bool = True  # Whether some variant is for a GPU.
-    only_emulated: bool = False
-    """Whether the main variants can only be emulated on this machine, which is not timed."""
-    minor_variants: Collection[str] = ()
-    """Examples and baselines: no idea is for their inconclusive speed."""
+    only_emulated: bool = False  # Whether the main variants are emulated here, which is not timed.
+    minor_variants: Collection[str] = ()  # Examples, baselines: their speed may be inconclusive.
 
     def failures_by_variant(self, rows: Sequence[SessionRow]) -> dict[str, list[UnresolvedFailure]]:
-        """Variant to its checks that failed and have not passed on changed sources since, latest first."""
-        workloads = {
-            name: set().union(*sets.values()) for name, sets in self.declared_workloads.items()
-        }
+        """Variant to its checks that failed and have not passed since on changed sources."""
+        declared = self.declared_workloads.items()
+        workloads = {name: set().union(*sets.values()) for name, sets in declared}
         return unresolved_failures(rows, self.files_hash, workloads)
 
     def find_unjudged(self, rows: Sequence[SessionRow]) -> dict[str, tuple[str, ...]]:
-        """Variant to its workload sets that all sessions on these files together did not fully check, with the
-        number of workloads that are missing: `edges (2 of 12)`."""
+        """Variant to its workload sets that all sessions on these files together did not fully
+        check, with the number of workloads that are missing: `edges (2 of 12)`."""
         rows_on_files = [row for row in rows if row.ground == self.files_hash and not row.recorded]
         judgements = [judgement for row in rows_on_files for judgement in row.judged]
         unjudged: dict[str, tuple[str, ...]] = {}
         for variant, sets in self.declared_workloads.items():
-            checked = {
-                check for j in judgements if j.variant == variant for check in (*j.right, *j.wrong)
-            }
+            own = [judgement for judgement in judgements if judgement.variant == variant]
+            checked = {check for judged in own for check in (*judged.right, *judged.wrong)}
             texts = []
             for name, workloads in sets.items():
                 count, missing = len(workloads), len(set(workloads) - checked)
-                if missing:
-                    texts.append(
-                        name if missing == count else f"{name} ({missing} of {count} workloads)"
-                    )
+                part = "" if missing == count else f" ({missing} of {count} workloads)"
+                texts += [f"{name}{part}"] if missing else []
             if texts:
                 unjudged[variant] = tuple(texts)
         return unjudged
 
     def describe_state(self, rows: Sequence[SessionRow]) -> tuple[str, ...]:
         """Sentences: what is wrong or unchecked; else that everything was checked and is right."""
-        sentences = [
-            wrong_sentence(failures) for failures in self.failures_by_variant(rows).values()
-        ]
+        sentences = [*map(wrong_sentence, self.failures_by_variant(rows).values())]
         if unjudged := self.find_unjudged(rows):
             sentences.append(unjudged_sentence(unjudged))
         few, total = list[str](), self.workload_count
         for name, sets in self.declared_workloads.items():
             if 2 * (count := len(set().union(*sets.values()))) < total:
-                few.append(
-                    f"{name} was judged on {count} of {total} workloads alone: name more that it takes"
-                )
+                few.append(f"{name} was judged on {count} of {total} workloads alone: name more")
         return tuple(sentences or few or [ALL_RIGHT])
 
 
 def wrong_sentence(failures: Sequence[UnresolvedFailure]) -> str:
-    """`fast was wrong in s1 on B1 S65 and 3 more workloads (seed 7)`, for one variant's failures."""
+    """`fast was wrong in s1 on B1 S65 and 3 more workloads (seed 7)`, for a variant's failures."""
     first, session, judgement = failures[0], failures[0].row, failures[0].judgement
-    workloads = {
-        failure.check.partition(", ")[0] for failure in failures if failure.row.id == session.id
-    }
-    others_text = (
-        f" and {say.count(len(workloads) - 1, 'more workload')}" if len(workloads) > 1 else ""
-    )
+    checks = [failure.check for failure in failures if failure.row.id == session.id]
+    others = len({check.partition(", ")[0] for check in checks}) - 1
+    others_text = f" and {say.count(others, 'more workload')}" if others else ""
     threads_text = f"{say.count(judgement.threads, 'thread')}, " if judgement.threads else ""
     conditions = f"{threads_text}seed {judgement.seed}{', emulated' if judgement.emulated else ''}"
-    checks = f"{first.check}{others_text} ({conditions})"
+    subject = f"{first.check}{others_text} ({conditions})"
     flaky = f"the same sources passed in {first.passed_in}: it is flaky, not right"
     reason = flaky if first.passed_in else "no other sources have passed that since"
-    return f"{judgement.variant} was wrong in {session.id} on {checks}; {reason}"
+    return f"{judgement.variant} was wrong in {session.id} on {subject}; {reason}"
 
 
 def unjudged_sentence(sets_by_variant: Mapping[str, Sequence[str]]) -> str:
@@ -214,39 +183,31 @@ class Idea:
     resume: str | None = None
     kept_change: KeptChange | None = None
     blamed_commits: tuple[str, ...] = ()  # The commit to revert or fix first, or several to read.
-    failed_check: UnresolvedFailure | None = None
-    """Failed check to repeat, with its seed, threads and device."""
+    failed_check: UnresolvedFailure | None = None  # To repeat, with its seed, threads and device.
 
 
 def propose_sessions(rows: Sequence[SessionRow], state: TargetState) -> tuple[Idea, ...]:
-    """Proposals for the next session, most urgent first; the last one always applies. `rows`: one
-    target's sessions, oldest first."""
-    local_rows = [
-        row for row in rows if not row.recorded
-    ]  # `recorded`: from before loop, only figures.
+    """Proposals, most urgent first; the last always applies. `rows`: of a target, oldest first."""
+    local_rows = [row for row in rows if not row.recorded]  # `recorded`: before loop, only figures.
     ended_rows = [row for row in local_rows if row.status is not None]
     measured_rows = [row for row in ended_rows if row.ratios]
     last_row = ended_rows[-1] if ended_rows else None
     proposals: list[Idea] = []
-    if last_row is not None and last_row.status in RESUMABLE:
+    if last_row and last_row.status in RESUMABLE:
         why = f"{last_row.id} is {last_row.status}: {last_row.reason}"
-        proposals.append(
-            Idea(last_row.plan, "Go on with the session that stopped", (why,), resume=last_row.id)
-        )
-    if last_row is not None and last_row.ground == state.files_hash:
+        objective = "Go on with the session that stopped"
+        proposals.append(Idea(last_row.plan, objective, (why,), resume=last_row.id))
+    is_unbuilt = False
+    if last_row and last_row.ground == state.files_hash:
         for edit in last_row.kept:
             why = f"{edit.variant} is {say.gain_text(edit)}, by {last_row.id}"
             objective = f"Take over the kept change of {edit.variant}, then verify it"
             proposals.append(Idea("quick", objective, (why,), kept_change=edit))
-    errors = _ideas_after_error(last_row) if last_row is not None else []
+        lasting = [failure.action for failure in last_row.failures if not failure.cured_by]
+        is_unbuilt = "kernel.build" in lasting
+    errors = _ideas_after_error(last_row) if last_row else []
     faults = [*_ideas_for_wrong(local_rows, state), *_ideas_for_regressed(ended_rows, state)]
     # What these files do not compile to cannot be verified again.
-    failures = (
-        last_row.failures if last_row is not None and last_row.ground == state.files_hash else ()
-    )
-    is_unbuilt = any(
-        failure.action == "kernel.build" and not failure.cured_by for failure in failures
-    )
     proposals += [*errors, *faults] if is_unbuilt else [*faults, *errors]
     is_measured = any(state.files_hash in (row.left, row.ground) for row in measured_rows)
     is_measured |= state.only_emulated  # Nothing more can be measured.
@@ -254,28 +215,21 @@ def propose_sessions(rows: Sequence[SessionRow], state: TargetState) -> tuple[Id
         why = "no session has measured speed"
         proposals.append(Idea("baseline", "Build, verify and measure against the library", (why,)))
     elif not is_measured:
-        why = f"the target's files have changed since {measured_rows[-1].id}, the last session that measured"
+        why = f"the target's files changed since {measured_rows[-1].id}, the last that measured"
         proposals.append(Idea("baseline", "Verify and measure what has changed", (why,)))
-    if (
-        last_row
-        and last_row.missed
-        and last_row.otherwise not in ("", *(run.pattern for run in last_row.runs))
-    ):
+    answer = last_row.otherwise if last_row and last_row.missed else ""
+    if last_row and answer and answer not in {run.pattern for run in last_row.runs}:
         why = f"{last_row.id} missed its objective: {last_row.missed}"
-        proposals.append(
-            Idea(last_row.otherwise, "Do what the plan names as the answer to a miss", (why,))
-        )
+        proposals.append(Idea(answer, "Do what the plan names as the answer to a miss", (why,)))
     proposals += _ideas_for_slow(ended_rows, state)
     # Sets that no session checked on these files, unless `baseline` tried.
-    unjudged = state.find_unjudged(local_rows) if is_measured else {}
-    tried_variants = [
-        name for name in unjudged if _has_ended("baseline", name, local_rows, state.files_hash)
-    ]
-    if untried := {name: sets for name, sets in unjudged.items() if name not in tried_variants}:
-        why, variant = (
-            unjudged_sentence(untried),
-            next(iter(untried)) if len(untried) == 1 else None,
-        )
+    untried = dict[str, tuple[str, ...]]()
+    for name, sets in state.find_unjudged(local_rows).items():
+        if is_measured and not _has_ended("baseline", name, local_rows, state.files_hash):
+            untried[name] = sets
+    if untried:
+        variant = next(iter(untried)) if len(untried) == 1 else None
+        why = unjudged_sentence(untried)
         proposals.append(Idea("baseline", "Verify the other workloads, too", (why,), variant))
     return (*proposals, _fallback_idea(local_rows, state))
 
@@ -283,49 +237,39 @@ def propose_sessions(rows: Sequence[SessionRow], state: TargetState) -> tuple[Id
 def _ideas_for_wrong(rows: Sequence[SessionRow], state: TargetState) -> Iterator[Idea]:
     """For each wrong variant: edit it, revert the blamed commit, or bisect for that commit. The
     session repeats the failed check, until the check passes on changed files."""
-    wrong_build_ids = sessions.wrong_builds(rows)
+    wrong_builds = sessions.wrong_builds(rows)
     for variant, failures in state.failures_by_variant(rows).items():
         failed_row, why = failures[0].row, (wrong_sentence(failures),)
         right_rows = [row for row in rows if variant in row.right and row.commit]
-        right_rows = [
-            row for row in right_rows if not row.has_judged_build(variant, wrong_build_ids)
-        ]
+        right_rows = [row for row in right_rows if not row.has_judged_build(variant, wrong_builds)]
         last_right = right_rows[-1] if right_rows else None
-        plan = (
-            "baseline" if failed_row.plan in SLOW_PLANS else failed_row.plan
-        )  # To verify is enough.
+        can_search = failed_row.commit is not None and not _has_bisected(failed_row)
+        plan = "baseline" if failed_row.plan in SLOW_PLANS else failed_row.plan
         if failed_row.ground != state.files_hash:
             objective = f"Files have changed since {variant} was wrong: run again what failed"
             yield Idea(plan, objective, why, variant, failed_check=failures[0])
         elif variant in failed_row.blamed:
             idea = _idea_after_search(variant, failed_row, "wrong")
             yield replace(idea, why=(*idea.why, *why), failed_check=failures[0])
-        elif (
-            last_right
-            and failed_row.commit not in (None, last_right.commit)
-            and not _has_bisected(failed_row)
-        ):
+        elif last_right and can_search and failed_row.commit != last_right.commit:
             evidence = f"{last_right.id} found it right at commit {str(last_right.commit)[:12]}"
-            yield Idea(
-                "bisect", f"Find the commit that made {variant} wrong", (*why, evidence), variant
-            )
+            objective = f"Find the commit that made {variant} wrong"
+            yield Idea("bisect", objective, (*why, evidence), variant)
         else:
             objective = f"Mend {variant}, then run again what failed"
             yield Idea(plan, objective, why, variant, failed_check=failures[0])
 
 
 def _ideas_for_regressed(rows: Sequence[SessionRow], state: TargetState) -> Iterator[Idea]:
-    """For each variant that was slower than its known good in its latest measurement: search the commit, revert
-    it, or measure again. Not for one that was slower on other files and is no slower on the present ones."""
+    """For each variant slower than its known good in its latest measurement: search the commit,
+    revert it, or measure again. Not for one slower on other files and no slower on these."""
     latest_row = {variant: row for row in rows for variant in (*row.ratios, *row.regressed)}
     present_rows = [row for row in rows if row.ground == state.files_hash]
+    fast_now = {name for row in present_rows for name in {*row.ratios} - {*row.regressed}}
     for variant, row in latest_row.items():
-        is_fast_now = any(
-            variant in past.ratios and variant not in past.regressed for past in present_rows
-        )
-        if variant not in row.regressed or (is_fast_now and row.ground != state.files_hash):
+        if variant not in row.regressed or (variant in fast_now and row.ground != state.files_hash):
             continue
-        why = f"it was slower than its known good in {row.id}, and no session since has shown otherwise"
+        why = f"it was slower than its known good in {row.id}, and no later session shows otherwise"
         if variant in row.blamed:
             yield _idea_after_search(variant, row, "slower")
         elif not _has_bisected(row):
@@ -335,20 +279,18 @@ def _ideas_for_regressed(rows: Sequence[SessionRow], state: TargetState) -> Iter
             yield Idea("quick", f"Mend {variant}, then run it again", (reason, why), variant)
         else:
             reasons = (why, f"the search in {row.id} named no commit")
-            yield Idea(
-                "baseline", f"Measure {variant} again, and win back what it lost", reasons, variant
-            )
+            objective = f"Measure {variant} again, and win back what it lost"
+            yield Idea("baseline", objective, reasons, variant)
 
 
 def _idea_after_search(variant: str, row: SessionRow, fault: str) -> Idea:
-    """Proposal to revert or fix the commit that `row` blames, or to read several. `fault`: `wrong` or `slower`."""
+    """Proposal to revert or fix the commit that `row` blames. `fault`: `wrong` or `slower`."""
     names = ", ".join(row.blamed[variant])
     commits = tuple(text.partition(" ")[0] for text in row.blamed[variant])
     if commits == (UNCOMMITTED,):
         why = f"{row.id} found that they made {variant} {fault}"
-        return Idea(
-            "quick", "Mend or undo the uncommitted changes, then run it again", (why,), variant
-        )
+        objective = "Mend or undo the uncommitted changes, then run it again"
+        return Idea("quick", objective, (why,), variant)
     if len(commits) > 1:
         why = f"the search in {row.id} named no commit alone"
         objective = f"Read {names}, mend what made {variant} {fault}, then run it again"
@@ -360,13 +302,12 @@ def _idea_after_search(variant: str, row: SessionRow, fault: str) -> Idea:
 
 def _has_bisected(row: SessionRow) -> bool:
     """True if the session completed a bisection."""
-    return any(
-        step.pattern == "git-bisect" and step.status in ("passed", "failed") for step in row.steps
-    )
+    statuses = {step.status for step in row.steps if step.pattern == "git-bisect"}
+    return not statuses.isdisjoint(("passed", "failed"))
 
 
 def _ideas_after_error(last_row: SessionRow) -> list[Idea]:
-    """If the last session failed, and not by a wrong or slower variant: mend the first of its failures."""
+    """If the last session failed, but no variant was wrong or slower: mend the first failure."""
     is_of_variant = last_row.incorrect or last_row.regressed  # Other ideas are for these.
     if last_row.status != "failed" or not last_row.failures or is_of_variant:
         return []
@@ -379,8 +320,8 @@ def _ideas_after_error(last_row: SessionRow) -> list[Idea]:
 
 
 def _ideas_for_slow(rows: Sequence[SessionRow], state: TargetState) -> Iterator[Idea]:
-    """For each compiled variant slower than `SUFFICIENT_RATIO` x baseline, the slowest first: a change, then a
-    search of its tuning. A plan that ended on these files with nothing kept is not proposed for them again."""
+    """For each compiled variant slower than `SUFFICIENT_RATIO` x baseline, slowest first: a change,
+    then a search of its tuning. A plan that ended on these files is not proposed for them again."""
     latest_row = dict[str, SessionRow]()
     for row in rows:
         # A missed objective is answered even if some of the workloads are inconclusive.
@@ -407,9 +348,9 @@ def _has_ended(plan: str, variant: str, rows: Sequence[SessionRow], files_hash: 
 
 
 def _fallback_idea(rows: Sequence[SessionRow], state: TargetState) -> Idea:
-    """The last proposal, which always applies: repeat an inconclusive measurement, else widen the gate
-    (`kernels`), else search values (`tune`), else that the user edits next. Each is tried once on these files."""
-    # `left`: hash of the files with the session's kept changes; `ground`: of the files that it began with.
+    """The last proposal, which always applies: repeat an inconclusive measurement, else widen the
+    gate (`kernels`), else search values (`tune`), else edit. Each is tried once on these files."""
+    # `left`: hash of the files with the session's kept changes; `ground`: of those at its begin.
     rows_on_files = [row for row in rows if (row.left or row.ground) == state.files_hash]
     measured_rows = [row for row in rows_on_files if row.ratios and not state.only_emulated]
     open_names = measured_rows[-1].inconclusive if measured_rows else ()
@@ -419,9 +360,8 @@ def _fallback_idea(rows: Sequence[SessionRow], state: TargetState) -> Idea:
         return Idea("baseline", "Measure again on a quieter machine", (why,))
     state_sentences = state.describe_state(rows)
     # Other ideas are for wrong and slower variants.
-    latest_rows = {
-        row.plan: row for row in rows_on_files if not row.incorrect and not row.regressed
-    }
+    good_rows = [row for row in rows_on_files if not row.incorrect and not row.regressed]
+    latest_rows = {row.plan: row for row in good_rows}
     missed = [row for row in latest_rows.values() if row.missed and not state.only_emulated]
     if state.for_gpu and not missed and "kernels" not in {row.plan for row in rows_on_files}:
         reason = "nothing is left to make faster here"
@@ -434,17 +374,11 @@ def _fallback_idea(rows: Sequence[SessionRow], state: TargetState) -> Idea:
             why = "its values were not searched on these files; everything else was tried"
             return Idea("tune", f"Search {name}'s tiles and warps", (why,), name)
     if state.only_emulated:
-        objective = (
-            "Nothing can be timed here: all variants are emulated. After the next edit, verify it"
-        )
+        objective = "Nothing can be timed here: all variants are emulated. Verify the next edit"
         return Idea("quick", objective, state_sentences)
     if missed:
-        objective = (
-            f"The objective is missed ({missed[-1].missed}). Edit a variant, then measure it"
-        )
-        return Idea("quick", objective, (f"{missed[-1].id} missed its objective",))
-    return Idea(
-        "quick",
-        "Nothing is left to do here. After the next edit, verify and measure it",
-        state_sentences,
-    )
+        row = missed[-1]
+        objective = f"The objective is missed ({row.missed}). Edit a variant, then measure it"
+        return Idea("quick", objective, (f"{row.id} missed its objective",))
+    objective = "Nothing is left to do here. After the next edit, verify and measure it"
+    return Idea("quick", objective, state_sentences)

@@ -1,14 +1,13 @@
 """Predict how long a plan takes, from authors' estimates and from past sessions.
 
-Run times of a pattern are log-normal with unknown centre and spread; the author's estimate is the
-prior. The next time follows Student's t (Gelman et al., Bayesian Data Analysis, 3rd ed., section
-3.3). A run's weight depends on its similarity: variants and workloads, environment, warm or cold
-cache, age. The centre is a weighted median, so one disturbed run changes little.
+Run times of a pattern are log-normal with unknown centre and spread. The author's estimate is the
+prior; the next time follows Student's t (Gelman et al., Bayesian Data Analysis, 3rd ed., 3.3). A
+run weighs by likeness and age. The centre is a weighted median: one disturbed run changes little.
 """
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -24,14 +23,7 @@ from loop.report.markdown import Table, drop_empty_columns
 from loop.steps.setting import Setting
 from loop.store import sessions
 
-FACTOR_BY_FACT = {
-    "processor": 0.5,
-    "gpu": 0.25,
-    "driver": 0.5,
-    "cuda": 0.5,
-    "torch": 0.5,
-    "compiler": 0.5,
-}
+FACTORS = {"processor": 0.5, "gpu": 0.25, "driver": 0.5, "cuda": 0.5, "torch": 0.5, "compiler": 0.5}
 """Fields of `Environment`, each with the factor on a run's weight if the field differs."""
 PRIOR_SPREAD, SPREAD_RUNS = 0.25, 3.0
 """Prior standard deviation of log seconds between runs, and the number of runs it counts as."""
@@ -40,13 +32,9 @@ PRIOR_RUNS = (PRIOR_SPREAD / 1.2) ** 2
 INTERVAL_LEVEL = 0.8  # Probability that an interval of time or cost contains the actual value.
 AGE_FACTOR = 0.8  # Factor on a run's weight for each later run of the same work.
 OTHER_WORK_FACTOR = 0.1  # Factor on the weight of a run with other variants or workloads.
-OTHER_CACHE_FACTOR = (
-    0.05  # Factor on a run's weight if it compiled and the next run will not, or the reverse.
-)
+OTHER_CACHE_FACTOR = 0.05  # Factor on a run's weight if only it, or only the next run, compiles.
 MEASURED_WEIGHT = 0.5  # Sum of weights from which a prediction is labelled `measured`.
-OVERHEAD_SESSIONS = (
-    10  # Number of latest sessions for the time that `loop` itself takes between steps.
-)
+OVERHEAD_SESSIONS = 10  # Latest sessions that tell what `loop` itself takes between steps.
 
 
 @dataclass(frozen=True)
@@ -66,30 +54,10 @@ class Duration:
     @property
     def interval(self) -> tuple[float, float]:
         """Interval in seconds that contains the time with probability `INTERVAL_LEVEL`."""
-        freedom = min(
-            round(2 * self.degrees_of_freedom) / 2, 200.0
-        )  # Rounded, to cache few quantiles.
+        # Rounded, to cache few quantiles.
+        freedom = min(round(2 * self.degrees_of_freedom) / 2, 200.0)
         half_width = t_quantile(0.5 + INTERVAL_LEVEL / 2, freedom) * self.log_scale
         return math.exp(self.log_centre - half_width), math.exp(self.log_centre + half_width)
-
-
-def predict_duration(estimate_s: float, runs: Iterable[tuple[float, float]]) -> Duration:
-    """Predict the next run's time: a weighted mean, on the log scale, of the author's `estimate_s` and the
-    weighted median of earlier `runs` (seconds and weight of each)."""
-    logs = [(math.log(max(seconds, 1e-6)), weight) for seconds, weight in runs]
-    weight = math.fsum(weight for _, weight in logs)
-    prior_log = median_log = math.log(estimate_s)
-    deviation = 0.0
-    if weight > 0:
-        median_log = weighted_median(logs)
-        # 1.4826 makes the median deviation an estimate of a normal standard deviation.
-        deviation = 1.4826 * weighted_median(
-            [(abs(log - median_log), weight) for log, weight in logs]
-        )
-    total_weight, freedom = PRIOR_RUNS + weight, SPREAD_RUNS + weight
-    variance = (SPREAD_RUNS * PRIOR_SPREAD**2 + weight * deviation**2) / freedom
-    centre = (PRIOR_RUNS * prior_log + weight * median_log) / total_weight
-    return Duration(centre, math.sqrt(variance * (1 + 1 / total_weight)), freedom, weight)
 
 
 def weighted_median(pairs: Sequence[tuple[float, float]]) -> float:
@@ -106,28 +74,34 @@ def weighted_median(pairs: Sequence[tuple[float, float]]) -> float:
 def predict_pattern(
     pattern: Pattern, rows: Sequence[SessionRow], session: SessionRow
 ) -> tuple[Duration, dict[str, float]]:
-    """Time of a pattern's next run, and median seconds of its steps that ran before. `rows`: earlier sessions,
-    oldest first. `session`: the one to predict, which has not run."""
+    """Time of a pattern's next run, and median seconds of its steps that ran before. `rows`:
+    earlier sessions, oldest first. `session`: the one to predict, which has not run."""
     runs = list(_weighted_runs(pattern.name, rows, session))
     times_by_step: dict[str, list[tuple[float, float]]] = {}  # Step to (seconds, weight).
     for row, _, weight in runs:
         for step in row.steps:
             if step.pattern == pattern.name and step.status in ("passed", "failed"):
                 times_by_step.setdefault(step.step, []).append((step.seconds, weight))
-    duration = predict_duration(
-        60 * pattern.estimate.minutes, [(run.seconds, weight) for _, run, weight in runs]
-    )
+    logs = [(math.log(max(run.seconds, 1e-6)), weight) for _, run, weight in runs]
+    weight = math.fsum(weight for _, weight in logs)
+    prior_log = middle = math.log(60 * pattern.estimate.minutes)
+    deviation = 0.0
+    if weight > 0:
+        middle = weighted_median(logs)
+        # 1.4826 makes the median deviation an estimate of a normal standard deviation.
+        deviation = 1.4826 * weighted_median([(abs(log - middle), weight) for log, weight in logs])
+    total_weight, freedom = PRIOR_RUNS + weight, SPREAD_RUNS + weight
+    variance = (SPREAD_RUNS * PRIOR_SPREAD**2 + weight * deviation**2) / freedom
+    # A weighted mean of the author's estimate and of the runs' weighted median, on the log scale.
+    centre = (PRIOR_RUNS * prior_log + weight * middle) / total_weight
+    duration = Duration(centre, math.sqrt(variance * (1 + 1 / total_weight)), freedom, weight)
     return duration, {name: weighted_median(pairs) for name, pairs in times_by_step.items()}
 
 
 def predict_session(
-    durations: Sequence[Duration],
-    rows: Sequence[SessionRow],
-    usd_per_hour: float = 0.0,
-    least_usd: float = 0.0,
+    durations: Sequence[Duration], rows: Sequence[SessionRow], usd_per_hour: float, least_usd: float
 ) -> Predicted:
-    """Time and cost of a session: of its plan's patterns, and of what `loop` itself takes. Assumes that patterns
-    are slow together. `least_usd`: the minimum charge."""
+    """Time and cost of a plan's patterns (slow together) and of `loop`. `least_usd`: minimum."""
     overheads_s = [row.own_seconds for row in rows if row.complete][-OVERHEAD_SESSIONS:]
     overhead_s = median(overheads_s) if overheads_s else 0.0
     triples = [(duration.seconds, *duration.interval) for duration in durations]
@@ -138,7 +112,7 @@ def predict_session(
 
 
 def _work_key(row: SessionRow) -> tuple[object, ...]:
-    """Key of a session's work (target, variants, workloads, threads): equal for equal work on any machine."""
+    """Key of a session's work (target, variants, workloads, threads), the same on any machine."""
     variants = frozenset((*row.variants, *row.emulated))
     return row.target, row.device, variants, frozenset(row.workloads), row.threads
 
@@ -146,20 +120,19 @@ def _work_key(row: SessionRow) -> tuple[object, ...]:
 def _weighted_runs(
     name: str, rows: Sequence[SessionRow], session: SessionRow
 ) -> Iterator[tuple[SessionRow, PatternRun, float]]:
-    """Complete runs of a pattern, latest first, each with its session and its weight for `session`: at most 1, and
-    less for another environment, other work, a later run, and where only one of the two compiles."""
+    """Complete runs of a pattern, latest first, each with session and weight for `session`: at most
+    1, less for another environment, other work, an earlier run, or if only one compiles."""
     runs: list[tuple[SessionRow, PatternRun, float]] = []  # With the weight of their environment.
     has_warm_cache = False  # Whether a session here has filled the build cache for this work.
     for row in rows:
         environment_weight = 1.0
-        for fact, factor in FACTOR_BY_FACT.items():
+        for fact, factor in FACTORS.items():
             present, past = getattr(session.environment, fact), getattr(row.environment, fact)
             # An unknown fact counts as equal, except that no GPU differs from any GPU.
             if present != past and (fact == "gpu" or (present and past)):
                 environment_weight *= factor
-        runs += [
-            (row, run, environment_weight) for run in row.runs if run.pattern == name and run.whole
-        ]
+        complete = [run for run in row.runs if run.pattern == name and run.whole]
+        runs += [(row, run, environment_weight) for run in complete]
         has_same_files, is_here = row.ground == session.ground, environment_weight == 1
         has_variants = {*row.variants, *row.emulated} >= {*session.variants, *session.emulated}
         has_built = any(run.whole for run in row.runs)
@@ -181,47 +154,31 @@ def prediction_table(record: SessionRecord, finished: Sequence[Finished]) -> Tab
     predicted = record.head.predicted
     if predicted is None or not finished:
         return None
-    figures: list[tuple[str, float, float, float, float, Callable[[float], str]]] = [
-        (
-            "The session",
-            predicted.seconds,
-            predicted.low_s,
-            predicted.high_s,
-            record.seconds,
-            say.seconds,
-        ),
-        (
-            "Its cost",
-            predicted.usd,
-            predicted.low_usd,
-            predicted.high_usd,
-            record.bill.usd,
-            say.usd,
-        ),
+    times = predicted.seconds, predicted.low_s, predicted.high_s
+    costs = predicted.usd, predicted.low_usd, predicted.high_usd
+    figures: list[tuple[str, tuple[float, float, float], float, Callable[[float], str]]] = [
+        ("The session", times, record.seconds, say.seconds),
+        ("Its cost", costs, record.bill.usd, say.usd),
     ]
     steps = latest_attempts(finished)
     for run, name in dict.fromkeys((step.run, step.pattern) for step in steps):
         planned = record.head.plan.find_pattern(name)
         run_steps = [step for step in steps if (step.run, step.pattern) == (run, name)]
-        is_complete = len(run_steps) == len(planned.pattern.steps) and not sessions.was_cut_short(
-            run_steps
-        )
-        if is_complete and planned.low_s is not None and planned.high_s is not None:
-            seconds = sum(step.seconds for step in run_steps)
-            figures.append(
-                (name, planned.seconds, planned.low_s, planned.high_s, seconds, say.seconds)
-            )
+        if len(run_steps) != len(planned.pattern.steps) or sessions.was_cut_short(run_steps):
+            continue
+        if planned.low_s is not None and planned.high_s is not None:
+            times = planned.seconds, planned.low_s, planned.high_s
+            figures.append((name, times, sum(step.seconds for step in run_steps), say.seconds))
     rows: list[tuple[str, ...]] = []
-    for name, middle, low, high, actual, to_text in figures:
+    for name, (middle, low, high), actual, to_text in figures:
         where = "below" if actual < low else "above" if actual > high else "yes"
-        rows.append(
-            (name, to_text(middle), f"{to_text(low)} to {to_text(high)}", to_text(actual), where)
-        )
+        interval = f"{to_text(low)} to {to_text(high)}"
+        rows.append((name, to_text(middle), interval, to_text(actual), where))
     return drop_empty_columns(("What", ">Predicted", ">80 % interval", ">Actual", "Held"), rows)
 
 
 def with_prediction(head: SessionHead, setting: Setting) -> SessionHead:
-    """The session's head, with the predicted time of each pattern and the time and cost of its plan."""
+    """The session's head, with the predicted time of each pattern, time and cost of the plan."""
     rows = sessions.rows(setting.project.sessions, last=sessions.RECENT_SESSIONS)
     rows = [row for row in rows if not row.recorded]
     session, plan, card = sessions.session_row(head, None, ()), head.plan, rates(setting.project)
@@ -244,7 +201,7 @@ def with_prediction(head: SessionHead, setting: Setting) -> SessionHead:
 
 
 def unpriced_gpu(card: RateCard, head: SessionHead) -> str | None:
-    """Name of the session's GPU if its price is unknown, so that no prediction contains its cost; else None."""
+    """Name of the session's GPU if its price is unknown: no prediction contains it; else None."""
     is_priced = head.device != "cuda" or rate_for_gpu(card, head.gpu) is not None
     return None if is_priced else head.gpu or "a GPU"
 
@@ -262,8 +219,7 @@ def predicted_time_text(head: SessionHead) -> str:
     """The time of a plan, with its interval: `48 s (80 %: 40 s to 60 s)`."""
     predicted = head.predicted
     if predicted is None:
-        return say.seconds(
-            sum(head.plan.find_pattern(name).seconds for name in head.plan.plan.patterns)
-        )
+        patterns = [head.plan.find_pattern(name) for name in head.plan.plan.patterns]
+        return say.seconds(sum(pattern.seconds for pattern in patterns))
     interval_text = f"{say.seconds(predicted.low_s)} to {say.seconds(predicted.high_s)}"
     return f"{say.seconds(predicted.seconds)} (80 %: {interval_text})"

@@ -8,8 +8,8 @@ from loop.steps.context import Context, NoArguments, Result, RunningAction
 
 
 def hypotheses(context: Context, arguments: NoArguments) -> RunningAction[TurnOutput]:
-    """List earlier tries; fail if this build was wrong before, or the last one was and no hypothesis is given.
-    A variant without a build counts as the same where the target's files are the same."""
+    """List earlier tries; fail if this build was wrong before, or the last one was and there is no
+    hypothesis. A variant without a build counts as the same where the target's files are."""
     task = context.task
     sides, _ = yield from build_sides(context, (*task.variants, *task.emulated))
     identities = {name: side.build_id or task.sources_hash for name, side in sides.items()}
@@ -17,20 +17,18 @@ def hypotheses(context: Context, arguments: NoArguments) -> RunningAction[TurnOu
     wrong_tries = [attempt for attempt in tries if not attempt.right]
     repeated = dict[str, EarlierTry]()
     for attempt in wrong_tries:
-        if identities[attempt.variant] and identities[attempt.variant] == (
-            attempt.build_id or attempt.ground
-        ):
+        identity = identities[attempt.variant]
+        if identity and identity == (attempt.build_id or attempt.ground):
             repeated[attempt.variant] = attempt
-    latest = {attempt.variant: attempt for attempt in tries}
-    unexplained = [
-        attempt for attempt in latest.values() if not attempt.right and not task.hypothesis
-    ]
+    latest = {attempt.variant: attempt for attempt in tries}.values()
+    unexplained = [attempt for attempt in latest if not attempt.right and not task.hypothesis]
     turn = len({attempt.session for attempt in wrong_tries}) + 1
     message, hint = f"turn {turn}: {task.hypothesis or 'nothing was tried before'}", None
     if repeated:
         attempt = next(iter(repeated.values()))
         thought = f", when it was thought: {attempt.hypothesis}" if attempt.hypothesis else ""
-        message = f"{attempt.variant} as it is was already tried in {attempt.session}: {attempt.message}{thought}"
+        message = f"{attempt.variant} as it is was already tried in {attempt.session}"
+        message += f": {attempt.message}{thought}"
         hint = f"change its source first; what was found then: loop report {attempt.session}"
     elif unexplained:
         failure = f"{unexplained[0].variant} was wrong in {unexplained[0].session}"
@@ -63,11 +61,9 @@ def scope(context: Context, arguments: NoArguments) -> RunningAction[TurnOutput]
     sides, _ = yield from build_sides(context, names)
     changed = [name for name, side in sides.items() if name in good and side.build_id]
     changed = [name for name in changed if sides[name].build_id != good[name].build_id]
-    message = (
-        f"{changed[0]} alone was changed"
-        if changed
-        else "no variant was changed since its known good"
-    )
+    message = "no variant was changed since its known good"
+    if changed:
+        message = f"{changed[0]} alone was changed"
     if good.keys().isdisjoint(sides):
         message = "nothing to compare with: no known good yet"
     simplest, is_right, hint = "", True, None
@@ -75,20 +71,16 @@ def scope(context: Context, arguments: NoArguments) -> RunningAction[TurnOutput]
         simplest = changed[0]
         device: Device = "cuda" if simplest in task.emulated else context.bench.device
         sets = (*task.plan.workloads, *planned_check_sets(context))
-        checked = distinct_workloads(workloads(context, sets, device=device))
-        (checks,) = yield from verify(
-            context.bench, [Job(sides[simplest], checked, fail_fast=True)]
-        )
+        judged = distinct_workloads(workloads(context, sets, device=device))
+        (checks,) = yield from verify(context.bench, [Job(sides[simplest], judged, fail_fast=True)])
         is_right, listed = checks.is_right, ", ".join(changed)
         message = f"{listed} were changed; the simplest, {simplest}, is right"
         if not is_right:
             message = f"{listed} were changed at once, and the simplest, {simplest}, is not right"
             hint = f"put {', '.join(changed[1:])} back as it was, and get {simplest} right first"
     unknown = [f"what changed in {name}: it has no build" for name in names if name not in sides]
-    compiled = [name for name, side in sides.items() if side.build_id]
-    unknown += [
-        f"what changed in {name}: it has no known good yet" for name in compiled if name not in good
-    ]
+    new = [name for name, side in sides.items() if side.build_id and name not in good]
+    unknown += [f"what changed in {name}: it has no known good yet" for name in new]
     return Result(
         TurnOutput(
             ok=is_right,

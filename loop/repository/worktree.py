@@ -1,7 +1,7 @@
 """Reads the user's git repository; and worktrees, folders in which sessions edit a target.
 
-git runs with fixed settings, without the user's hooks and without writing the user's index. A worktree
-is one of git's, or a copy. The user's checkout, index, stash and branches stay unchanged.
+git runs with fixed settings, without the user's hooks and without writing the user's index. A
+worktree is one of git's, or a copy. The user's checkout, index, stash and branches stay unchanged.
 """
 
 import contextlib
@@ -17,32 +17,17 @@ from pathlib import Path
 from typing import Any
 
 from loop import __version__
+from loop.base import errors
 from loop.base.documents import file_error, sums
-from loop.base.errors import (
-    LoopError,
-    MachineFailure,
-    UsageError,
-    WorkFailed,
-    remark_once,
-    remove_escapes,
-)
+from loop.base.errors import LoopError, MachineFailure, UsageError, WorkFailed, remark_once
 from loop.model.bisect import Candidate
 from loop.model.record import Revision
 
 FIXED_SETTINGS = (
-    *(
-        "core.hooksPath=/dev/null",
-        "core.fsmonitor=false",
-        "commit.gpgsign=false",
-        "tag.gpgsign=false",
-    ),
-    *(
-        "log.showSignature=false",
-        "merge.verifySignatures=false",
-        "protocol.ext.allow=never",
-        "gc.auto=0",
-    ),
-    *("maintenance.auto=false", "advice.detachedHead=false", "submodule.recurse=false"),
+    *("core.hooksPath=/dev/null", "core.fsmonitor=false", "commit.gpgsign=false"),
+    *("tag.gpgsign=false", "log.showSignature=false", "merge.verifySignatures=false"),
+    *("protocol.ext.allow=never", "submodule.recurse=false", "advice.detachedHead=false"),
+    *("gc.auto=0", "maintenance.auto=false", "transfer.fsckObjects=true"),
     *("i18n.logOutputEncoding=UTF-8", "i18n.commitEncoding=UTF-8"),
 )
 """Settings that override the user's in every git command."""
@@ -54,24 +39,17 @@ ENVIRONMENT = {
     "GIT_TERMINAL_PROMPT": "0",
 }
 """Default author, English messages, no locks and no prompts."""
-
 OFFLINE = {"GIT_ALLOW_PROTOCOL": "file", "GIT_NO_LAZY_FETCH": "1", "GIT_TERMINAL_PROMPT": "0"}
 """Forbids network access and lazy fetches."""
-
 REPOSITORY_VARIABLES = (
-    *(
-        "GIT_DIR",
-        "GIT_WORK_TREE",
-        "GIT_IMPLICIT_WORK_TREE",
-        "GIT_COMMON_DIR",
-        "GIT_INDEX_FILE",
-        "GIT_NAMESPACE",
-    ),
+    *("GIT_DIR", "GIT_WORK_TREE", "GIT_IMPLICIT_WORK_TREE", "GIT_COMMON_DIR", "GIT_INDEX_FILE"),
     *("GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_PREFIX", "GIT_GRAFT_FILE"),
-    *("GIT_SHALLOW_FILE", "GIT_INTERNAL_SUPER_PREFIX"),
+    *("GIT_NAMESPACE", "GIT_SHALLOW_FILE", "GIT_INTERNAL_SUPER_PREFIX"),
 )
-"""Variables that bind git to one repository, whatever the folder. Git sets them for aliases and hooks.
-`loop` removes them: with them, a command for its worktree would change the user's checkout."""
+"""Variables that bind git to one repository, whatever the folder. Git sets them for hooks and
+aliases; `loop` removes them, or a command for its worktree would change the user's checkout."""
+PLAIN_DIFF = ("diff", "--no-ext-diff", "--no-textconv", "--no-color")
+"""A diff that runs no program of the user's, and is not coloured by the user's settings."""
 
 
 def git(folder: Path, *arguments: str, **options: Any) -> str:
@@ -79,47 +57,34 @@ def git(folder: Path, *arguments: str, **options: Any) -> str:
     return git_bytes(folder, *arguments, **options).decode(errors="surrogateescape")
 
 
-def git_bytes(
-    folder: Path, *arguments: str, stdin: str = "", variables: Mapping[str, str] | None = None
-) -> bytes:
-    """Run git in `folder` and return its output. Raises WorkFailed with git's message on failure. `stdin`: text
-    for its input. `variables`: added to its environment. Removes REPOSITORY_VARIABLES from this process's."""
+def git_bytes(folder: Path, *words: str, stdin: str = "", env: Mapping[str, str] = {}) -> bytes:
+    """Run git in `folder` and return its output. Raises WorkFailed with git's message. `stdin`:
+    text for its input. `env`: variables for it. Unsets REPOSITORY_VARIABLES in this process."""
     for name in REPOSITORY_VARIABLES:
         os.environ.pop(name, None)
     try:
         from git import Git, GitError
     except ImportError as error:  # GitPython raises it when there is no git program.
-        raise WorkFailed(
-            "there is no git program", hint="install git (`apt-get install git`)"
-        ) from error
-    command = ["git", *(word for setting in FIXED_SETTINGS for word in ("-c", setting)), *arguments]
-    env = ENVIRONMENT | dict(variables or {})
+        raise WorkFailed("there is no git program", "install it (`apt-get install git`)") from error
+    command = ["git", *(word for setting in FIXED_SETTINGS for word in ("-c", setting)), *words]
+    options: dict[str, Any] = {"stdout_as_string": False, "strip_newline_in_stdout": False}
+    options["env"] = ENVIRONMENT | dict(env)
     with tempfile.TemporaryFile() as source:
         try:
-            source.write(
-                stdin.encode(errors="surrogateescape")
-            )  # A file's name may be no UTF-8 text.
+            # A file's name may be no UTF-8 text.
+            source.write(stdin.encode(errors="surrogateescape"))
             source.seek(0)
-            options: dict[str, Any] = {"stdout_as_string": False, "strip_newline_in_stdout": False}
-            return bytes(Git(folder).execute(command, env=env, istream=source, **options))
-        except (
-            GitError,
-            OSError,
-            ValueError,
-        ) as error:  # ValueError: NUL, or half of a pair, in an argument.
-            git_text = (
-                str(getattr(error, "stderr", ""))
-                .strip()
-                .removeprefix("stderr: '")
-                .removesuffix("'")
-            )
-            hint = "if an object is damaged: `git fsck` names it, a new clone has it; then repeat the command"
-            message = f"git {arguments[0]} in {folder}: {git_text or error}"
+            return bytes(Git(folder).execute(command, istream=source, **options))
+        except (GitError, OSError, ValueError) as error:  # ValueError: NUL, or half of a pair.
+            stderr = str(getattr(error, "stderr", "")).strip()
+            git_text = stderr.removeprefix("stderr: '").removesuffix("'")
+            hint = "if an object is damaged, `git fsck` names it: take it from a clone, then repeat"
+            message = f"git {words[0]} in {folder}: {git_text or error}"
             raise WorkFailed(message, hint if git_text else None) from error
 
 
 def author_variables(folder: Path) -> dict[str, str]:
-    """The user's name and address from git, as variables for a commit; empty, with a remark, if git knows none."""
+    """The user's name and address from git, as variables of a commit; with a remark if unknown."""
     variables = dict[str, str]()
     for kind, setting in (("NAME", "user.name"), ("EMAIL", "user.email")):
         stated = os.environ.get(f"GIT_AUTHOR_{kind}")
@@ -148,9 +113,9 @@ def root_of(folder: Path) -> Path | None:
 
 
 def read_revision(folder: Path) -> Revision:
-    """Commit, branch and the first `MAX_CHANGED` uncommitted files of the checkout with `folder`: edits of tracked
-    files, and new files below `folder` (`add_new_files` adds others). No commit outside git, and where git fails;
-    no commit and `dirty` before the first commit."""
+    """Commit, branch and the first `MAX_CHANGED` uncommitted files of the checkout with `folder`:
+    edits of tracked files, and new files below `folder` (`add_new_files` adds others). No commit
+    outside git and where git fails; no commit and `dirty` before the first commit."""
     top = root_of(folder)
     if top is None:
         return Revision(commit=None)
@@ -159,10 +124,8 @@ def read_revision(folder: Path) -> Revision:
     except LoopError:
         return Revision(commit=None, dirty=True)
     try:
-        rows = git(top, "status", "--porcelain", "--untracked-files=no", "--", NO_SESSIONS)
-        rows += git(
-            folder, "status", "--porcelain", "--untracked-files=normal", "--", ".", NO_SESSIONS
-        )
+        rows = git(top, "status", "--porcelain", "-uno", "--", NO_SESSIONS)
+        rows += git(folder, "status", "--porcelain", "-unormal", "--", ".", NO_SESSIONS)
     except LoopError:
         return Revision(commit=None)
     changed = tuple(dict.fromkeys(row[3:] for row in rows.splitlines()))
@@ -171,51 +134,38 @@ def read_revision(folder: Path) -> Revision:
 
 
 def add_new_files(revision: Revision, folder: Path, files_read: Iterable[Path]) -> Revision:
-    """The revision with those of `files_read` (by builds) that are new files of the checkout with `folder`, or of
-    a submodule there, and not ignored. Outside git, and where git fails, the same revision."""
+    """The revision with those of `files_read` (by builds) that are new files of the checkout with
+    `folder`, or of a submodule there, and not ignored. The same outside git and where git fails."""
     top, names_by_folder = root_of(folder), dict[Path, list[str]]()
     if top is None or revision.commit is None:
         return revision
+    top = top.resolve()
     for path in (path.resolve() for path in files_read if path.is_file()):
-        if path.is_relative_to(top.resolve()):
+        if path.is_relative_to(top):
             names_by_folder.setdefault(path.parent, []).append(path.name)
-    new_files = list[str]()
+    new_files, options = list[str](), ("-o", "--exclude-standard", "-z", "--")
     for parent, names in names_by_folder.items():
         try:
-            rows = git(
-                parent,
-                "--literal-pathspecs",
-                "ls-files",
-                "-o",
-                "--exclude-standard",
-                "-z",
-                "--",
-                *names,
-            )
+            rows = git(parent, "--literal-pathspecs", "ls-files", *options, *names)
         except LoopError:
             return revision
-        new_files += [
-            os.path.relpath(parent / name, top.resolve()) for name in rows.split("\0") if name
-        ]
+        new_files += [os.path.relpath(parent / name, top) for name in rows.split("\0") if name]
     unnamed = [os.fsencode(name) for name in new_files if not name.startswith(revision.changed)]
-    new_names = [plain_line(name.decode(errors="replace")) for name in unnamed]
-    changed = (*revision.changed, *new_names)[:MAX_CHANGED]
-    return revision.model_copy(
-        update={"dirty": revision.dirty or bool(new_names), "changed": changed}
-    )
+    added = [plain_line(name.decode(errors="replace")) for name in unnamed]
+    changed = (*revision.changed, *added)[:MAX_CHANGED]
+    return revision.model_copy(update={"dirty": revision.dirty or bool(added), "changed": changed})
 
 
 def export_commit(folder: Path, commit: str, into: Path) -> Path:
-    """Write the files of `folder` at a commit below `into`, and return `into`. The checkout and its
-    index stay unchanged. Raises WorkFailed if the commit is missing."""
+    """Write the files of `folder` at a commit below `into`, and return that. Raises WorkFailed."""
     try:
         top = (root_of(folder) or folder).resolve()
         path_in_repository = folder.resolve().relative_to(top).as_posix()
         tree = f"{commit}:{'' if path_in_repository == '.' else path_in_repository}"
         with tempfile.TemporaryDirectory() as scratch:
-            variables = {"GIT_INDEX_FILE": f"{scratch}/index"}
-            git(top, "read-tree", tree, variables=variables)
-            git(top, "checkout-index", "--all", f"--prefix={into.absolute()}/", variables=variables)
+            env = {"GIT_INDEX_FILE": f"{scratch}/index"}
+            git(top, "read-tree", tree, env=env)
+            git(top, "checkout-index", "--all", f"--prefix={into.absolute()}/", env=env)
     except (LoopError, OSError, ValueError) as error:
         raise WorkFailed(f"{commit[:12]} cannot be read: {error}") from error
     return into
@@ -223,12 +173,12 @@ def export_commit(folder: Path, commit: str, into: Path) -> Path:
 
 def changed_lines(folder: Path, commit: str) -> dict[str, int]:
     """Files below `folder` that differ from a commit, to lines added plus removed. Includes
-    uncommitted edits; untracked files have 0 lines. Empty outside git, and for an unknown commit."""
+    uncommitted edits; untracked files have 0 lines. Empty outside git or for an unknown commit."""
     path_arguments, top = ("--", str(folder.absolute()), NO_SESSIONS), root_of(folder)
     if top is None:
         return {}
     try:
-        options = ("diff", "--no-ext-diff", "--no-textconv", "--numstat", "--no-renames", "-z")
+        options = (*PLAIN_DIFF, "--numstat", "--no-renames", "-z")
         lines_by_file = parse_numstat(git(top, *options, commit, *path_arguments))
         untracked = git(top, "ls-files", "--others", "--exclude-standard", "-z", *path_arguments)
     except LoopError:
@@ -240,9 +190,7 @@ def is_revertible(folder: Path, commit: str) -> bool:
     """Whether `git revert` could undo a commit without a conflict."""
     top = root_of(folder) or folder
     try:
-        change = git(
-            top, "diff", "--no-ext-diff", "--no-textconv", "--no-renames", f"{commit}^", commit
-        )
+        change = git(top, *PLAIN_DIFF, "--no-renames", f"{commit}^", commit)
         git_bytes(top, "apply", "--check", "--index", "--reverse", "-", stdin=change)
     except LoopError:
         return False
@@ -259,7 +207,7 @@ def parse_numstat(numstat: str) -> dict[str, int]:
 
 
 LOG_FORMAT = "%H%x00%T%x00%P%x00%aN%x00%aI%x00%s"
-"""Log format: hash, tree, parents, author (mailmap), date, subject. NUL bytes separate the fields."""
+"""Format of a log: hash, tree, parents, author (mailmap), date, subject, with NUL bytes between."""
 SHORT_HASH = 12  # Length of a hash in messages.
 SHALLOW_HINT = "this clone is shallow, older commits are not in it: git fetch --unshallow"
 
@@ -276,19 +224,15 @@ def resolve_revision(folder: Path, revision: str) -> str:
 
 
 def first_parent_commits(folder: Path, good: str, bad: str) -> list[Candidate]:
-    """Commits after `good` up to `bad`, oldest first, by first parents (a merged branch is one commit). Raises
-    UsageError if the two are equal, swapped or unrelated, or the clone too shallow."""
+    """Commits after `good` up to `bad`, oldest first, by first parents (a merged branch is one
+    commit). Raises UsageError if they are equal, swapped or unrelated, or the clone too shallow."""
     good_commit, bad_commit = resolve_revision(folder, good), resolve_revision(folder, bad)
     good_short, bad_short = good_commit[:SHORT_HASH], bad_commit[:SHORT_HASH]
     if good_commit == bad_commit:
-        raise UsageError(
-            f"good and bad are the same commit, {good_short}", hint="name two that differ"
-        )
+        raise UsageError(f"good and bad are the same commit, {good_short}", "name two that differ")
     if is_ancestor(folder, bad_commit, good_commit):
         hint = f"--good {bad} --bad {good}, if it was the other way round"
-        raise UsageError(
-            f"bad ({bad_short}) is older than good ({good_short}): they are swapped", hint
-        )
+        raise UsageError(f"bad {bad_short} is older than good {good_short}: they are swapped", hint)
     if not is_ancestor(folder, good_commit, bad_commit):
         try:
             base = git(folder, "merge-base", good_commit, bad_commit).strip()[:SHORT_HASH]
@@ -298,10 +242,9 @@ def first_parent_commits(folder: Path, good: str, bad: str) -> list[Candidate]:
         if git(folder, "rev-parse", "--is-shallow-repository").strip() == "true":
             hint = SHALLOW_HINT
         raise UsageError(f"{good_short} is no ancestor of {bad_short}", hint)
-    descendants = set(
-        git(folder, "rev-list", "--ancestry-path", f"{good_commit}..{bad_commit}").split()
-    )
-    commits = _read_log(folder, "--first-parent", f"{good_commit}..{bad_commit}")
+    revisions = f"{good_commit}..{bad_commit}"
+    descendants = set(git(folder, "rev-list", "--ancestry-path", revisions).split())
+    commits = _read_log(folder, "--first-parent", revisions)
     return [commit for commit in commits if commit.commit in descendants]
 
 
@@ -316,7 +259,7 @@ def is_ancestor(folder: Path, older: str, newer: str) -> bool:
 
 
 def object_hashes(folder: Path, commit: str, mode: str = "") -> dict[str, str]:
-    """Path to object hash of each file, link or submodule of a commit, if its git mode begins with `mode`."""
+    """Path to object hash of a commit's files, links, submodules; `mode`: how theirs begin."""
     rows = git(folder, "ls-tree", "-r", "-z", "--full-tree", commit).split("\0")
     return {row.partition("\t")[2]: row.split()[2] for row in rows if row.startswith(mode) and row}
 
@@ -330,53 +273,34 @@ def _read_log(folder: Path, *log_arguments: str) -> Iterator[Candidate]:
         when = None
         with contextlib.suppress(ValueError):  # No date, or an invalid year.
             when = datetime.datetime.fromisoformat(date)
-        yield Candidate(
-            commit=commit,
-            subject=plain_line(subject),
-            author=plain_line(author),
-            when=when,
-            merge=len(parents.split()) > 1,
-            parents=tuple(parents.split()),
-            tree=tree,
-        )
+        texts = {"subject": plain_line(subject), "author": plain_line(author)}
+        hashes = {"commit": commit, "tree": tree}
+        ancestors = tuple(parents.split())
+        yield Candidate(**hashes, **texts, when=when, merge=len(ancestors) > 1, parents=ancestors)
 
 
 def plain_line(text: str) -> str:
     """Text on one line, without terminal escape sequences."""
-    return " ".join(remove_escapes(text).split())
+    return " ".join(errors.remove_escapes(text).split())
 
 
 GIT_ENTRIES = (
-    "HEAD",
-    "packed-refs",
-    "index",
-    "shallow",
-    "info",
-    "logs",
-    "lfs",
-    "objects",
-    "refs",
-    "reftable",
+    *("HEAD", "packed-refs", "index", "shallow", "info", "logs", "lfs", "objects"),
+    *("refs", "reftable"),
 )
 """Entries of `.git` to send: no hooks, no submodule repositories, no configuration file."""
 SENT_SETTINGS = re.compile(
-    r"core\.(repositoryformatversion|filemode|bare|symlinks|ignorecase|autocrlf|eol|safecrlf|precomposeunicode)"
-    r"|extensions\.(objectformat|refstorage)|filter\..*|user\.(name|email)"
+    r"core\.(repositoryformatversion|filemode|bare|symlinks|ignorecase|autocrlf|eol|safecrlf)"
+    r"|core\.precomposeunicode|extensions\.(objectformat|refstorage)|filter\..*|user\.(name|email)"
 )
 """Git settings to send: storage format and user. Others may contain passwords or addresses."""
 SESSION_BRANCHES = "refs/heads/loop/*"  # Branches that hold the kept changes of sessions.
-VERIFY_OBJECTS = {
-    "GIT_CONFIG_COUNT": "1",
-    "GIT_CONFIG_KEY_0": "transfer.fsckObjects",
-    "GIT_CONFIG_VALUE_0": "true",
-}
-"""Lets git verify objects that come from another machine."""
 
 
 def list_files_to_send(root: Path) -> tuple[str, ...]:
-    """Files to send, relative to `root`: those that git does not ignore, submodules included, and its
-    history from `.git`. Outside git: all files. Without history if `.git` is no folder. Raises UsageError if the
-    repository borrows objects of another one, which is not sent."""
+    """Files to send, relative to `root`: those that git does not ignore, submodules included, and
+    its history from `.git`. Outside git: all files. Without history if `.git` is no folder. Raises
+    UsageError if the repository borrows objects of another one, which is not sent."""
     alternates = root / ".git" / "objects" / "info" / "alternates"
     if alternates.is_file() and alternates.read_text().strip():
         remedy = f"give it objects of its own: git -C {root} repack -a -d && rm {alternates}"
@@ -398,12 +322,11 @@ def git_config_to_send(root: Path) -> str:
     for name, _, value in (row.partition("\n") for row in listed):
         section, _, subsection_and_key = name.partition(".")
         subsection, _, key = subsection_and_key.rpartition(".")
-        escaped = [
-            re.sub(r'[\\"]', r"\\\g<0>", text).replace("\n", "\\n") for text in (subsection, value)
-        ]
+        texts = [re.sub(r'[\\"]', r"\\\g<0>", text) for text in (subsection, value)]
         if SENT_SETTINGS.fullmatch(name):
-            head = f'{section} "{escaped[0]}"' if subsection else section
-            lines.append(f'[{head}]\n\t{key} = "{escaped[1]}"\n')
+            subsection, value = (text.replace("\n", "\\n") for text in texts)
+            head = f'{section} "{subsection}"' if subsection else section
+            lines.append(f'[{head}]\n\t{key} = "{value}"\n')
     return "".join(lines)
 
 
@@ -424,16 +347,12 @@ def _work_tree_files(root: Path) -> Iterator[str]:
 def fetch_session_branches(root: Path, bundle: Path) -> tuple[str, ...]:
     """Fetch the session branches from a git bundle; return the names of new and changed ones. The
     user's branches stay unchanged. Raises WorkFailed for a damaged bundle or a diverged branch."""
-    list_branches = (
-        "for-each-ref",
-        "--format=%(refname:short) %(objectname)",
-        SESSION_BRANCHES[:-2],
-    )
-    old_lines = set(git(root, *list_branches).splitlines())  # Name of a branch, and its commit.
+    listing = ("for-each-ref", "--format=%(refname:short) %(objectname)", SESSION_BRANCHES[:-2])
+    old_lines = set(git(root, *listing).splitlines())
     options = ("--quiet", "--no-tags", "--no-write-fetch-head")
-    arguments = ("fetch", *options, "--", str(bundle), f"{SESSION_BRANCHES}:{SESSION_BRANCHES}")
-    git(root, *arguments, variables={**OFFLINE, **VERIFY_OBJECTS})
-    new_lines = [line for line in git(root, *list_branches).splitlines() if line not in old_lines]
+    words = ("fetch", *options, "--", str(bundle), f"{SESSION_BRANCHES}:{SESSION_BRANCHES}")
+    git(root, *words, env=OFFLINE)
+    new_lines = [line for line in git(root, *listing).splitlines() if line not in old_lines]
     return tuple(line.rpartition(" ")[0] for line in new_lines)
 
 
@@ -454,31 +373,24 @@ class MissingSubmodule(WorkFailed):
 
 
 def fill_submodules(checkout: Path, root: Path) -> None:
-    """Check out the submodules of worktree `root` at the commits in its HEAD, without the network.
-    Sources are the user's checkout, or git's own copy in `.git/modules/PATH`. Other submodules stay
-    empty. Raises MissingSubmodule if no source has the commit."""
+    """Check out the submodules of worktree `root` at its HEAD's commits, offline, from the user's
+    checkout or git's copy in `.git/modules/PATH`; others stay empty. Raises MissingSubmodule."""
     commit_by_path = object_hashes(root, "HEAD", SUBMODULE_MODE)
     if not commit_by_path:
         return
-    git_folder = _common_git_folder(checkout)
+    modules = _common_git_folder(checkout) / "modules"
     for path, commit in commit_by_path.items():
-        submodule, in_checkout, git_copy = (
-            root / path,
-            checkout / path,
-            git_folder / "modules" / path,
-        )
-        sources = [in_checkout] if (in_checkout / ".git").exists() else []
-        sources += [git_copy] if (git_copy / "HEAD").exists() else []
-        if not sources:
-            continue
-        source = next(
-            (source for source in sources if _check_out_submodule(source, submodule, commit)), None
-        )
-        if source is None:
+        submodule = root / path
+        proofs = (checkout / path / ".git", modules / path / "HEAD")
+        sources = [proof.parent for proof in proofs if proof.exists()]
+        usable = (source for source in sources if _check_out_submodule(source, submodule, commit))
+        source = next(usable, None)
+        if source is not None:
+            git(submodule, "clean", "--quiet", "--force", "-d")
+            fill_submodules(source, submodule)
+        elif sources:
             message = f"its submodule {path} is at {commit[:12]}, which is not in {sources[0]}"
             raise MissingSubmodule(message, hint=f"git -C {sources[0]} fetch origin {commit}")
-        git(submodule, "clean", "--quiet", "--force", "-d")
-        fill_submodules(source, submodule)
 
 
 def _check_out_submodule(source: Path, submodule: Path, commit: str) -> bool:
@@ -486,15 +398,8 @@ def _check_out_submodule(source: Path, submodule: Path, commit: str) -> bool:
     for _ in range(2):
         try:
             if not (submodule / ".git").exists():
-                git(
-                    submodule.parent,
-                    "clone",
-                    "--quiet",
-                    "--shared",
-                    "--no-checkout",
-                    str(source),
-                    str(submodule),
-                )
+                options = ("--quiet", "--shared", "--no-checkout")
+                git(submodule.parent, "clone", *options, str(source), str(submodule))
             git(submodule, "checkout", "--quiet", "--detach", "--force", commit)
             return True
         except LoopError:
@@ -503,23 +408,14 @@ def _check_out_submodule(source: Path, submodule: Path, commit: str) -> bool:
     return False
 
 
-PATCH_OPTIONS = (
-    "--binary",
-    "--no-ext-diff",
-    "--no-textconv",
-    "--no-color",
-    "--src-prefix=a/",
-    "--dst-prefix=b/",
-)
-"""Diff options for a patch that `git apply` accepts, independent of the user's settings."""
+PATCH = (*PLAIN_DIFF, "--binary", "--src-prefix=a/", "--dst-prefix=b/")
+"""A diff that `git apply` accepts, whatever the user's settings."""
 EDIT_PATHS = ("--", ".", ":(exclude,glob)**/__pycache__/**", ":(exclude,glob)**/sessions/**")
-"""Paths that count as edits: all files that git does not ignore, without `__pycache__` and `sessions`."""
-OWNER_NOTE = "loop-session"
-"""A file in git's private folder of a worktree: the session that uses it. Git deletes both together."""
+"""Paths that count as edits: what git does not ignore, without `__pycache__` and `sessions`."""
+OWNER_NOTE = "loop-session"  # File in git's private folder of a worktree: the session that uses it.
 TRAILER = "Made-with"  # The trailer of every commit that loop makes.
 STATE_HINT = "set LOOP_STATE to a folder that can be written"
-NOT_COPIED = shutil.ignore_patterns(".git", "sessions", "__pycache__")
-"""Files that a copy of a target outside git omits."""
+NOT_COPIED = shutil.ignore_patterns(".git", "sessions", "__pycache__")  # Of targets outside git.
 
 
 @dataclass(frozen=True)
@@ -528,8 +424,7 @@ class Worktree:
 
     root: Path
     target: Path
-    repository: Path | None
-    """The user's repository; None where the target is not under git, and this is a copy."""
+    repository: Path | None  # The user's repository; None for a copy of a target outside git.
 
     @property
     def head(self) -> str:
@@ -538,52 +433,38 @@ class Worktree:
 
     def changed_lines(self) -> dict[str, int]:
         """Path (from the target's folder) of each file that differs from `head`, to lines added
-        plus removed. Includes new files; excludes ignored files. Raises LoopError in an incomplete worktree."""
+        plus removed, new files included. Raises LoopError in an incomplete worktree."""
         self._require_own_worktree()
-        git(
-            self.root, "add", "--all", "--intent-to-add", *EDIT_PATHS
-        )  # So that `diff` shows new files.
+        # So that `diff` shows new files.
+        git(self.root, "add", "--all", "--intent-to-add", *EDIT_PATHS)
         text = git(self.root, "diff", "--numstat", "--no-renames", "-z", "HEAD", *EDIT_PATHS)
-        return {
-            os.path.relpath(self.root / name, self.target): n
-            for name, n in parse_numstat(text).items()
-        }
+        counts = ((self.root / name, count) for name, count in parse_numstat(text).items())
+        return {os.path.relpath(path, self.target): count for path, count in counts}
 
     def patch(self, base: str = "HEAD") -> bytes:
         """The patch from commit `base` to the current files, for `git apply` at the top folder."""
         git(self.root, "add", "--all", "--intent-to-add", *EDIT_PATHS)
-        return git_bytes(self.root, "diff", *PATCH_OPTIONS, base, *EDIT_PATHS)
+        return git_bytes(self.root, *PATCH, base, *EDIT_PATHS)
 
     def commit(self, message: str, session: str = "") -> str:
-        """Commit all files and return the new commit's hash. A trailer names `loop` and the session. The author is
-        the user; in a copy, which nobody else reads, `loop`. Raises MachineFailure if git cannot write."""
+        """Commit all files and return the new hash. A trailer names `loop` and the session. The
+        author is the user; in a copy, which nobody else reads, `loop`. Raises MachineFailure."""
         self._require_own_worktree()
         git(self.root, "add", "--all", *EDIT_PATHS)
         trailer = f"{TRAILER}: loop {__version__}{f' session {session}' if session else ''}"
         options = ("--quiet", "--allow-empty", "--no-verify", "-m", message, "-m", trailer)
         author = author_variables(self.root) if self.repository else {}
-        _write_with_git(self.root, "commit", *options, variables=author)
+        _write_with_git(self.root, "commit", *options, env=author)
         return self.head
 
     def point_branch(self, name: str) -> str:
         """Point a branch at `head` and return its name. If `name` exists with commits that `head`
         lacks, the branch is called `name-2`, `name-3` and so on. Raises WorkFailed after 99."""
         for branch in (name, *(f"{name}-{number}" for number in range(2, 100))):
-            try:
-                branch_tip = git(
-                    self.root, "rev-parse", "--verify", "--quiet", f"refs/heads/{branch}"
-                ).strip()
-            except LoopError:
-                branch_tip = ""
-            if (
-                not branch_tip
-                or git(self.root, "rev-list", "--count", branch_tip, "^HEAD").strip() == "0"
-            ):
+            if not git(self.root, "for-each-ref", "--no-merged=HEAD", f"refs/heads/{branch}"):
                 git(self.root, "branch", "--force", branch, "HEAD")
                 return branch
-        raise WorkFailed(
-            f"there are too many branches {name}-...", hint="git branch --list 'loop/*'"
-        )
+        raise WorkFailed(f"there are too many branches {name}-...", "git branch --list 'loop/*'")
 
     def committed_files(self) -> set[str]:
         """Files in the commit `head`, as paths from the target's folder."""
@@ -594,13 +475,10 @@ class Worktree:
         """Raises LoopError if git would change a folder other than this worktree."""
         top = root_of(self.root)
         if top is None or top.resolve() != self.root.resolve():
-            raise LoopError(
-                f"{self.root} is no worktree of loop's: git works on {top} there", exit_code=3
-            )
+            raise LoopError(f"{self.root} is no worktree of loop's: git uses {top}", exit_code=3)
 
     def check_out(self, commit: str) -> None:
-        """Check out a commit with its submodules. Ignored files, such as build objects, stay.
-        Raises MissingSubmodule if the user's checkout lacks a submodule's commit."""
+        """Check out a commit with submodules; ignored files stay. Raises MissingSubmodule."""
         self._require_own_worktree()
         present = object_hashes(self.root, "HEAD", SUBMODULE_MODE)
         for path in present.keys() - object_hashes(self.root, commit, SUBMODULE_MODE).keys():
@@ -611,24 +489,16 @@ class Worktree:
             fill_submodules(self.repository, self.root)
 
     def describe_ignored_sources(self) -> str:
-        """A sentence on sources in the user's folder of the target that git ignores; empty if there is none."""
-        options = ("--others", "--ignored", "--exclude-standard", "-z")
+        """A sentence on sources in the user's folder of the target that git ignores, if any."""
+        options, suffixes = ("-oiz", "--exclude-standard"), (".h", ".hpp", ".inc", ".cuh", ".py")
         folder = self.repository and self.repository / self.target.relative_to(self.root)
-        names = (
-            git(folder, "ls-files", *options).split("\0")
-            if folder is not None and folder.is_dir()
-            else []
-        )
-        sources = ", ".join(
-            name for name in names if name.endswith((".h", ".hpp", ".inc", ".cuh", ".py"))
-        )
+        listed = git(folder, "ls-files", *options) if folder and folder.is_dir() else ""
+        sources = ", ".join(name for name in listed.split("\0") if name.endswith(suffixes))
         return f"no commit has {sources}, which git ignores" if sources else ""
 
     def describe_empty_submodules(self) -> str:
-        """A sentence that names empty submodules and the command that fills them; empty if none is."""
-        submodules = (
-            object_hashes(self.root, "HEAD", SUBMODULE_MODE) if self.repository is not None else {}
-        )
+        """A sentence that names empty submodules and the command that fills them; empty if none."""
+        submodules = object_hashes(self.root, "HEAD", SUBMODULE_MODE) if self.repository else {}
         empty = [path for path in submodules if not (self.root / path / ".git").exists()]
         names = ", ".join(empty)
         subject = f"submodules {names} are" if len(empty) > 1 else f"submodule {names} is"
@@ -641,7 +511,7 @@ class Worktree:
         git(self.root, "apply", "--3way", "--whitespace=nowarn", str(patch.absolute()))
 
     def note_owner(self, session: Path) -> None:
-        """Note which session uses the complete worktree, if that works: `loop clean` leaves one without alone."""
+        """Note which session uses the worktree, if that works: `loop clean` skips one without."""
         with contextlib.suppress(OSError, LoopError):
             sums.write_sealed(self._owner_note(), {"format": 1, "session": str(session.absolute())})
 
@@ -675,9 +545,8 @@ class Worktree:
 
 
 def make_from_checkout(target: Path, root: Path) -> Worktree:
-    """Make a worktree at `root` with the current state of the user's checkout, committed or not.
-    The worktree's `head` is a commit of that state. Raises LoopError when git fails, and UsageError
-    when the checkout has unresolved merge conflicts."""
+    """Make a worktree at `root` with the state of the user's checkout, committed or not; `head` is
+    a commit of it. Raises LoopError when git fails, UsageError for unresolved merge conflicts."""
     repository = repository_of(target)
     if repository is None:
         try:
@@ -690,23 +559,19 @@ def make_from_checkout(target: Path, root: Path) -> Worktree:
         return tree
     unmerged = git(repository, "diff", "--name-only", "--diff-filter=U").splitlines()
     if unmerged:
-        raise UsageError(
-            f"{repository / unmerged[0]} is in conflict", "finish the merge, or `git merge --abort`"
-        )
+        raise UsageError(f"{repository / unmerged[0]} is in conflict", "finish or abort the merge")
     tree = make_at_commit(target, root, "HEAD")
     with tempfile.TemporaryDirectory() as folder:
         patch = Path(folder) / "patch"
-        git(repository, "diff", *PATCH_OPTIONS, f"--output={patch}", "HEAD")
+        git(repository, *PATCH, f"--output={patch}", "HEAD")
         has_changes = patch.stat().st_size > 0
         if has_changes:
             # What `--check` finds is the patch's fault; an error after it is the disk's.
             git(tree.root, "apply", "--check", "--whitespace=nowarn", str(patch))
             _write_with_git(tree.root, "apply", "--whitespace=nowarn", str(patch))
     # New files of the target follow.
-    untracked = git(
-        repository, "ls-files", "--others", "--exclude-standard", "-z", "--", str(target.resolve())
-    )
-    for name in filter(None, untracked.split("\0")):
+    options = ("--others", "--exclude-standard", "-z", "--", str(target.resolve()))
+    for name in filter(None, git(repository, "ls-files", *options).split("\0")):
         source, destination = repository / name, tree.root / name
         is_kept = not {"sessions", "__pycache__"} & {*Path(name).parts}
         if is_kept and source.is_file() and not source.is_symlink():
@@ -719,14 +584,12 @@ def make_from_checkout(target: Path, root: Path) -> Worktree:
 
 
 def copy_worktree(tree: Worktree, root: Path) -> Worktree:
-    """Copy a worktree's files into a repository of one commit at `root`, which it replaces. Raises WorkFailed."""
+    """Copy a worktree's files into a one-commit repository; replaces `root`. Raises WorkFailed."""
     shutil.rmtree(root, ignore_errors=True)
     try:
         shutil.copytree(tree.root, root, ignore=shutil.ignore_patterns(".git"), symlinks=True)
     except (OSError, shutil.Error) as error:
-        raise WorkFailed(
-            f"{root}: cannot be made: {error}", "look after the disk, then resume"
-        ) from error
+        raise WorkFailed(f"{root} cannot be made: {error}", "mend the disk, then resume") from error
     git(root, "init", "--quiet")
     copy = Worktree(root, root / tree.target.relative_to(tree.root), None)
     copy.commit("The incumbent")
@@ -734,43 +597,30 @@ def copy_worktree(tree: Worktree, root: Path) -> Worktree:
 
 
 def make_at_commit(target: Path, root: Path, commit: str) -> Worktree:
-    """Make a worktree at `root` with the files of a commit. Raises UsageError if the target is not under git, and
-    WorkFailed if git cannot register it. A separate `git reset` checks files out, so that `includeIf` settings
-    for that folder apply."""
+    """Make a worktree at `root` with a commit's files. Raises UsageError outside git, WorkFailed if
+    git refuses. A separate `git reset` lets `includeIf` settings for that folder apply."""
     repository = require_repository(target)
     _unregister_missing_in(repository, root.parent)
     try:
         root.parent.mkdir(parents=True, exist_ok=True)
-        git(
-            repository,
-            "worktree",
-            "add",
-            "--quiet",
-            "--detach",
-            "--force",
-            "--no-checkout",
-            str(root),
-            commit,
-        )
+        options = ("--quiet", "--detach", "--force", "--no-checkout")
+        git(repository, "worktree", "add", *options, str(root), commit)
         git(root, "reset", "--quiet", "--hard")
     except LoopError as error:
-        hint = f"git has to note it in the repository; if that is read-only: git clone {repository} COPY"
+        hint = f"git notes it in the repository; if that is read-only: git clone {repository} COPY"
         if (root / ".git").exists():
             Worktree(root, root, repository).remove()
-            hint = "git cannot check out its files: a partial clone needs its remote, a filter its program"
+            hint = "git cannot check out: a partial clone needs its remote, a filter its program"
         raise WorkFailed(error.message, hint) from error
     except OSError as error:
         raise file_error(root, "made", error, STATE_HINT) from error
     return Worktree(root, root / target.resolve().relative_to(repository), repository)
 
 
-def _write_with_git(
-    root: Path, *arguments: str, variables: Mapping[str, str] | None = None
-) -> None:
-    """Run a git command that writes in a worktree of `loop`. Raises MachineFailure if it fails.
-    Neither hooks nor users interfere there, so only the disk can be the cause."""
+def _write_with_git(root: Path, *words: str, env: Mapping[str, str] = {}) -> None:
+    """Run git to write in a worktree of `loop`. Raises MachineFailure: only the disk can fail."""
     try:
-        git(root, *arguments, variables=variables)
+        git(root, *words, env=env)
     except WorkFailed as error:
         raise MachineFailure(error.message, f"look after the disk of {root}") from error
 
@@ -784,7 +634,7 @@ def _unregister_missing_in(repository: Path, folder: Path) -> None:
         if is_in_folder and not path.exists():
             with contextlib.suppress(LoopError):
                 git(repository, "worktree", "remove", "--force", "--force", str(path))
-    # A git that was killed while it noted a worktree leaves half a path, which no git command removes.
+    # A git that was killed while it noted a worktree leaves half a path, which no command removes.
     for entry in (_common_git_folder(repository) / "worktrees").glob("*"):
         with contextlib.suppress(OSError):
             noted_path = (entry / "gitdir").read_text().strip()
@@ -800,8 +650,7 @@ def _common_git_folder(folder: Path) -> Path:
 
 
 def find_worktree(target: Path, root: Path) -> Worktree | None:
-    """The existing worktree of a target at `root`; None if there is none that git knows. Removes
-    the locks that a killed git left."""
+    """The existing worktree of a target at `root`, without a killed git's locks; or None."""
     if not (root / ".git").exists():
         return None
     try:
@@ -811,22 +660,16 @@ def find_worktree(target: Path, root: Path) -> Worktree | None:
     for lock in git_folder.glob("*.lock"):  # They would block later commands.
         lock.unlink(missing_ok=True)
     repository = repository_of(target)
-    path_in_repository = (
-        Path(target.name) if repository is None else target.resolve().relative_to(repository)
-    )
-    return Worktree(root, root / path_in_repository, repository)
+    path = target.resolve().relative_to(repository) if repository else target.name
+    return Worktree(root, root / path, repository)
 
 
 def repository_of(target: Path) -> Path | None:
     """Root of the repository whose HEAD has files of the target's folder; None if there is none."""
+    top = root_of(target)
     with contextlib.suppress(LoopError):
-        if (top := root_of(target)) is not None:
-            path = os.path.relpath(target.resolve(), top.resolve())
-            return (
-                top.resolve()
-                if git(top, "ls-tree", "HEAD", "--", f"{path}/" if path != "." else ".")
-                else None
-            )
+        if top is not None and git(target, "ls-tree", "HEAD"):  # In a folder: that folder's files.
+            return top.resolve()
     return None
 
 

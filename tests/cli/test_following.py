@@ -39,7 +39,7 @@ def test_lines_are_shown_with_the_paths_of_here(tmp_path: Path) -> None:
     out, err = io.StringIO(), io.StringIO()
     printed = [(b":", b"in /home/me/.loop/trees/code-1/k.c: \x1b[31mred\nhalf"), (b"1}\n", b" a line")]
 
-    def fetch(source: str, path: Path, *names: str, only_new_bytes: bool) -> None:
+    def fetch(source: str, path: Path, *names: str, options: list[str]) -> None:
         shown.append((out.getvalue(), err.getvalue()))
         for name, new in zip(names, printed[len(shown) - 1], strict=True):
             (path / name).write_bytes((path / name).read_bytes() + new)

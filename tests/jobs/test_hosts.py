@@ -106,7 +106,7 @@ def test_the_torch_of_our_own_environment_there_is_known(tmp_path: Path, monkeyp
     ours = tmp_path / ssh.PYTHON
     ours.parent.mkdir(parents=True)
     ours.symlink_to("/bin/echo")  # It prints its arguments, so it "has" a torch.
-    monkeypatch.setattr(Connection, "_run_program", run)
+    monkeypatch.setattr(Connection, "_run", run)
     assert "" == ssh.ask_facts(connection(python="/no/python"))["torch"]
     (tmp_path / ssh.MADE_BY).write_text("/no/python")
     assert "" != ssh.ask_facts(connection(python="/no/python"))["torch"]

@@ -191,7 +191,7 @@ def test_a_variant_that_declines_most_workloads_is_told_so() -> None:
     twice, too_many = replace(project.present, workload_count=2 * len(EVERY)), 2 * len(EVERY) + 1
     assert (ALL_RIGHT,) == twice.describe_state(project.rows)
     state = replace(twice, workload_count=too_many).describe_state(project.rows)[0]
-    assert f"was judged on {len(EVERY)} of {too_many} workloads alone: name more that it takes" in state
+    assert f"was judged on {len(EVERY)} of {too_many} workloads alone: name more" in state
 
 
 def test_what_the_same_sources_pass_later_is_flaky() -> None:
