@@ -17,7 +17,7 @@ ORDER, DONE_ORDER = 0, 8
 """Words with the number of the order and of the last completed one, each in its own cache line."""
 ORDER_KIND, CALL_COUNT, WORKER_NS = 16, 17, 19
 """Words with the kind of order, the number of calls, and nanoseconds by the worker's own clock."""
-GRAPH_NODES = 20  # Word: nodes of the prepared calls' CUDA graph; 0: none, the host affects them.
+GRAPH_NODES = 20  # Word: nodes of the CUDA graph of the calls; 0: no graph, the host may interfere.
 ROTATIONS = 24  # First word with the rotation in bytes of each input, for inputs in device memory.
 WINDOW_OFFSETS = 64  # First word with the window offsets in elements: call by call, input by input.
 MAX_OFFSETS = CONTROL_BYTES // 8 - WINDOW_OFFSETS

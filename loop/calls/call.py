@@ -80,7 +80,7 @@ def scatter(data: bytes, shape: Sizes, strides: Sizes, itemsize: int, background
 
 
 def gather(memory: bytes, shape: Sizes, strides: Sizes, itemsize: int) -> bytes:
-    """Inverse of `scatter`: bytes of the contiguous tensor whose elements lie so in `memory`."""
+    """Inverse of `scatter`: bytes, in C order, of the tensor whose elements lie at `strides`."""
     data: bytes = _view(memory, shape, strides, itemsize).tobytes()
     return data
 
@@ -149,7 +149,7 @@ class TensorFile(Plain):
     extra_elements: int = 0  # Elements of the file beyond the tensor's own.
     offset: int = 0  # First element of the window whose answer the judge knows.
     constant_axis: int = -1  # Axis along which all values are equal: its stride may be 0; -1: none.
-    updated_input: int = -1  # Of an output: position of the input that it is, in place; -1: none.
+    updated_input: int = -1  # Of an output: position of the input changed in place; -1: none.
 
     def strides(self, layout: str) -> Sizes:
         """Strides in elements under a layout."""
@@ -233,7 +233,7 @@ class FunctionTerms(Plain):
     is_class: bool = False
     arguments: str = ""  # Function that returns the constructor's arguments; empty for none.
     may_change_state: bool = False  # Whether calls may change the state of a class's instance.
-    passes_outputs: bool = False  # Whether outputs are allocated by us, passed after the inputs.
+    passes_outputs: bool = False  # Whether the caller allocates outputs and passes them last.
     folder: str = ""  # Copy of the variant's files, searched first for modules; empty: none.
 
 

@@ -59,7 +59,7 @@ def name_faults(memories: Callable[[], Sequence[Memory]]) -> Iterator[None]:
     process. A sanitizer's handler stays. `memories`: returns the memory of each tensor."""
 
     def handle_fault(number: int, info: int, context: int) -> None:
-        """`info`, `context`: addresses of C's `siginfo_t`, `ucontext_t`. It repeats the access."""
+        """`info`, `context`: C's `siginfo_t`, `ucontext_t`. On return the access happens again."""
         address, verb = ctypes.c_uint64.from_address(info + SI_ADDR).value, "reads or writes"
         if os.uname().machine == "x86_64":
             error_code = ctypes.c_uint64.from_address(context + X86_64_ERROR).value
@@ -109,7 +109,7 @@ class Delays(NamedTuple):
     """What the scheduler did during a sample, in seconds."""
 
     judge_wait_s: float  # Time the judge's thread waited for a core.
-    threads: tuple[tuple[float, float], ...]  # Seconds that each worker's thread ran and waited.
+    threads: tuple[tuple[float, float], ...]  # Seconds each thread of the worker ran, and waited.
 
     def added_wait_s(self, *, is_core_shared: bool) -> float:
         """Seconds of waiting that lengthened the timed sample. `is_core_shared`: judge and worker
@@ -449,4 +449,4 @@ class Loaded(Protocol):
         """Bring inputs into memory for a check; `layout` as in `call.strides_of`."""
 
     def stage(self, places: Places, slowdown: float) -> Stage:
-        """Prepare timed calls in shared memory. `slowdown`: share to slow them by; 0: as fast."""
+        """Prepare timed calls in shared memory. `slowdown`: share to slow them by; 0: none."""

@@ -41,7 +41,7 @@ class Compiled:
         self.error_message.argtypes, self.error_message.restype = [ctypes.c_int], ctypes.c_char_p
 
     def prepare(self, call: Call, layout: str = "contiguous", has_zones: bool = True) -> Prepared:
-        """As in `Loaded`. `has_zones`: False for sanitizers, which see a GPU's allocations."""
+        """As in `Loaded`. `has_zones`: False: each GPU tensor is an allocation, for sanitizers."""
         return CompiledCall(self.invoke, call, layout, None, Buffer)
 
     def stage(self, places: Places, slowdown: float) -> Stage:

@@ -154,8 +154,8 @@ class Memory(ABC):
 
     def poison(self, guard: Guard | None = None) -> None:
         """Fill the tensor with NaN (all bytes POISON), or with a guard's contents."""
-        poison = bytes([POISON]) * self.nbytes
-        self.write(0, self.guard_contents(guard, self.nbytes) if guard else poison)
+        size = self.nbytes
+        self.write(0, self.guard_contents(guard, size) if guard else bytes([POISON]) * size)
 
     def write_guard(self, guard: Guard) -> None:
         """Write a guard's contents to both zones."""

@@ -103,7 +103,7 @@ class GuardedAllocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         memory.write_guard(draw_guard(LARGEST))
         memory.name = f"a tensor {list(shape)} that it allocated"
         self.allocated.append(memory)
-        if result.is_cuda:  # Its storage has its size, unlike that of a slice of `memory`.
+        if result.is_cuda:  # Not a slice of `memory`, whose storage is larger than the tensor.
             content = torch.as_tensor(memory, device=result.device)
         else:
             content = torch.from_numpy(memory.bytes_view.numpy())
@@ -148,15 +148,15 @@ class Importable:
 
     def stage(self, places: Places, slowdown: float) -> Stage:
         """Prepare timed calls in shared memory or on the GPU, without watching a module's state."""
-        callee_fields = self.function, self.arguments, self.terms, places.call, self.device
-        callee = Callee(*callee_fields, watches_state=False)
+        terms, call, device = self.terms, places.call, self.device
+        callee = Callee(self.function, self.arguments, terms, call, device, watches_state=False)
         if self.device == "cpu":
             return HostStage(FunctionCalls(callee, places), slowdown)
         torch.cuda.empty_cache()  # What torch keeps for later is not free for others.
         device_places = DevicePlaces(places, holds_outputs=self.terms.passes_outputs)
         calls = DeviceFunctionCalls(callee, device_places)
         stream = Stream(the_device().driver, is_default=True)  # Where torch works.
-        stopwatch = Stopwatch(stream, can_queue_all=False)  # Launches are a part of the time.
+        stopwatch = Stopwatch(stream, can_queue_all=False)  # Separate launches count as time.
         return DeviceStage(calls, slowdown, stopwatch)
 
 

@@ -22,7 +22,7 @@ ADDRESS = re.compile(MACHINE + r"(?::(?P<port>\d{1,5}))?")
 
 
 def _validate_address(text: object) -> object:
-    """The address. Raises ValueError if ssh may read it as an option, a shell as several words."""
+    """The address. Raises ValueError if to ssh it may be an option, or to a shell several words."""
     if isinstance(text, str) and not ADDRESS.fullmatch(text):
         expected = "[user@]address[:port] or a name of ~/.ssh/config"
         raise ValueError(f"expected {expected}, got {quote(text)}")

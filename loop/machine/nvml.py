@@ -160,8 +160,8 @@ def warn_of_others(
 
 
 def other_users(users: Sequence[User], own_pids: Set[int], all_pids: Set[int]) -> tuple[User, ...]:
-    """The users of a GPU that are not our processes. `all_pids`: of this container. A user outside
-    may be ours by its pid on the host: those with least memory, one for each of ours not seen."""
+    """The users of a GPU that are not our processes. `all_pids`: those visible in this container.
+    Of the invisible, the ones with least memory count as ours: one for each that `users` lacks."""
     missing_count = len(own_pids - {user.pid for user in users})
     visible_others = [user for user in users if user.pid in all_pids - own_pids]
     by_memory = sorted(users, key=lambda user: user.memory_bytes or 0)

@@ -38,7 +38,7 @@ def first_match(
 ) -> tuple[Rule | None, dict[int, tuple[str, ...]]]:
     """The first rule that matches, or None, and the undecided rules before it: index to the unknown
     facts that it reads. A rule is decided without a fact that its earlier parts make irrelevant: on
-    a CPU `device == 'cuda' and dram > 0.7` is false. ExpressionError: known facts do not decide."""
+    a CPU `device == 'cuda' and dram > 0.7` is false. ExpressionError: one fails on known facts."""
     known = {name: value for name, value in facts.items() if value is not None}
     undecided: dict[int, tuple[str, ...]] = {}
     for index, rule in enumerate(rules):
@@ -170,7 +170,8 @@ def note_lines(profiles: Sequence[Profile]) -> tuple[str, ...]:
 
 def parallelism_table(occupancies: Sequence[Occupancy]) -> Table | None:
     """A row for each variant: the workload on which it fills its device least; None: no row."""
-    heads = ("Variant", "On", "Filled least on", ">Pieces of work", ">Places", ">Filled", ">Waves")
+    number_heads = (">Pieces of work", ">Places", ">Filled", ">Waves")
+    heads = ("Variant", "On", "Filled least on", *number_heads, "Limited by")
     rows = []
     for name in dict.fromkeys(occupancy.variant for occupancy in occupancies):
         of_variant = [occupancy for occupancy in occupancies if occupancy.variant == name]
@@ -189,13 +190,13 @@ def parallelism_table(occupancies: Sequence[Occupancy]) -> Table | None:
             limit,
         )
         rows.append(row)
-    return drop_empty_columns((*heads, "Limited by"), rows)
+    return drop_empty_columns(heads, rows)
 
 
 def kernels_table(profiles: Sequence[Profile]) -> Table | None:
     """A row for each kernel of each profiled call, the longest kernels first; None without rows."""
-    share_heads = (">DRAM", ">SM", ">Warps", ">Bank conflicts")
-    heads = ("Variant", "Kernel", ">Launches", ">Time", *share_heads, ">Registers")
+    number_heads = (">Launches", ">Time", ">DRAM", ">SM", ">Warps", ">Bank conflicts", ">Registers")
+    heads = ("Variant", "Kernel", *number_heads, "Its warps wait for")
     rows = []
     for profile in profiles:
         for kernel in profile.watched.kernels[:MOST_KERNELS] if profile.watched else ():
@@ -211,7 +212,7 @@ def kernels_table(profiles: Sequence[Profile]) -> Table | None:
                 ", ".join(stalls) or "-",
             )
             rows.append(row)
-    return drop_empty_columns((*heads, "Its warps wait for"), rows)
+    return drop_empty_columns(heads, rows)
 
 
 def percent(share: float | None) -> str:

@@ -104,7 +104,7 @@ def compiler_report(
     """Vectorisation facts from compiling a variant's sources to assembly; or no facts, and why.
     `vectorised`: number of gcc's remarks, one for each place and vector width. `vector_share`:
     share of vector instructions in the floating-point arithmetic; None without such arithmetic."""
-    version = compiler_version(variant.build.compiler) or ""  # gcc's: its foundation, or its name.
+    version = compiler_version(variant.build.compiler) or ""  # Names gcc first, or its foundation.
     if "Free Software Foundation" not in version and not GCC_VERSION.match(version):
         return {}, f"{variant.build.compiler} is not gcc, whose report is read"
     listings, remarks = "", ""

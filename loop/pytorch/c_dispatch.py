@@ -83,7 +83,7 @@ class Contract:
     namespace: str
     name: str  # Name in the namespace: the variant's name.
     variant: CAbiVariant
-    signature: Signature  # Its attributes become arguments in this order.
+    signature: Signature  # Gives the arguments' order; a tensor without a type has the call's.
 
     @property
     def title(self) -> str:

@@ -23,7 +23,7 @@ WAIT_EQUAL = 1  # CU_STREAM_WAIT_VALUE_EQ.
 UNJOINED = 904  # CUDA_ERROR_STREAM_CAPTURE_UNJOINED: a forked stream did not join again.
 LEFT_WORK = "left work on another stream, and its own does not wait for that"
 SHUT, OPEN = 0, 1
-LAUNCH_LIMIT_S = 0.02  # Seconds of launching after which the stream goes on; it queues about 1000.
+LAUNCH_LIMIT_S = 0.02  # Seconds of launching (some 1000 fit a stream), after which it goes on.
 GAP = 512  # Minimum bytes after each output, so that a stray write damages no other output.
 PTX = b".version 6.0\n.target sm_50\n.address_size 64\n.visible .entry empty() { ret; }\n"
 """A kernel that does nothing, in NVIDIA's assembly language."""
