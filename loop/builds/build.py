@@ -44,10 +44,10 @@ HINT_BY_MESSAGE = {
     "'__shared__' was not declared": EMULATOR_RULES,
     "Failed to preprocess host compiler": "nvcc needs a host compiler: `apt-get install g++`",
     "Cannot find compiler 'g++'": "nvcc needs a host compiler: `apt-get install g++`",
-    "unsupported GNU version": "nvcc refuses this g++: install an older one: `-ccbin g++-12`",
+    "unsupported GNU version": "nvcc refuses this g++: install an older, name it: `-ccbin g++-12`",
     "unrecognized command": "the compiler does not know this flag: it may be too old, g++ 9 does",
     "Unsupported gpu architecture": "this nvcc does not know the GPU: take a toolkit that does",
-    "for option 'gpu-architecture'": "this nvcc does not know the GPU: take a toolkit that does",
+    "not defined for option 'gpu-arch": "this nvcc does not know the GPU: take a toolkit that does",
 }
 """Compiler message to its remedy, for errors that no source line causes."""
 MAX_ERROR_TEXT = 1000  # Most characters of a compiler's error in a message; the log has the rest.
@@ -275,7 +275,7 @@ def buildable_variants(bench: Bench, names: Iterable[str]) -> dict[str, Buildabl
 
 
 @dataclass(frozen=True)
-class Sources:
+class Scan:
     """The files from which a variant would be built, as the preprocessor lists them."""
 
     identity: str
@@ -285,12 +285,12 @@ class Sources:
     files_read: tuple[str, ...]  # All files, as the compiler names them.
 
 
-def scan_sources(variant: Buildable, folder: Path, include: Path) -> Waiting[Sources]:
+def scan_sources(variant: Buildable, folder: Path, include: Path) -> Waiting[Scan]:
     """The files from which a variant would be built: by the preprocessor, in Python by imports.
     Raises BuildFailed if the compiler, a source or a header is missing."""
     if isinstance(variant, PythonVariant):
         files = find_used_files([variant.module], folder)
-        return Sources(hash_files((folder / file for file in files), folder), (), files, files)
+        return Scan(hash_files((folder / file for file in files), folder), (), files, files)
     compiler = variant.build.compiler
     version = compiler_version(compiler)
     if version is None and shutil.which(compiler):
@@ -324,7 +324,7 @@ def scan_sources(variant: Buildable, folder: Path, include: Path) -> Waiting[Sou
     parts = [*itertools.chain(*sorted(hashes)), *_recipe_words(variant, folder), version]
     headers = tuple(file for file in files_read if FRAMEWORK_HEADER.search(file))
     own_names = tuple(sorted(own_files))
-    return Sources(content_hash("\0".join(parts))[:32], headers, own_names, tuple(files_read))
+    return Scan(content_hash("\0".join(parts))[:32], headers, own_names, tuple(files_read))
 
 
 def _recipe_words(variant: CAbiVariant, folder: Path) -> list[str]:
@@ -444,11 +444,11 @@ def build(
 
 
 def _compile(
-    output: Path, variant: CAbiVariant, folder: Path, scan: Sources, include: Path, limit_s: float
+    output: Path, variant: CAbiVariant, folder: Path, scan: Scan, include: Path, limit_s: float
 ) -> Waiting[BuildRecord]:
-    """Compile a library into folder `output`, with log and record. The build id is known only then:
-    it replaces a placeholder of equal length. This is a hash of contents, so that two clones link
-    identical bytes. Raises BuildFailed, or FileChanged for a source."""
+    """Compile a library into folder `output`, with log and record. The build id, known only after
+    that, replaces a placeholder of equal length. This is a hash of contents, so that two clones
+    link identical bytes. Raises BuildFailed, or FileChanged for a source."""
     placeholder, compiler, scratch = scan.identity, variant.build.compiler, output / "scratch"
     states_before = file_states(scan.files_read, folder, output)
     scratch.mkdir()

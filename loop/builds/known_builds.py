@@ -97,7 +97,7 @@ def parse_make_rules(rule: str) -> list[str]:
 
 def files_in_flags(flags: Iterable[str], folder: Path) -> dict[str, str]:
     """Files that flags name, or the text of such a file: options, specs, linker scripts, programs.
-    Name to text, empty above `MAX_OPTION_FILE`. Names start at `folder`. Unreadable: left out."""
+    Name to text (`folder / name`), empty above `MAX_OPTION_FILE`. Unreadable ones are left out."""
     texts: dict[str, str] = {}
     pending = list(flags)
     while pending:
@@ -184,7 +184,7 @@ class BuildRecord(Model):
     sha256: str  # Hash of the library's bytes.
     seconds: float
     compiler: str  # First line of its `--version`.
-    files_read: FileStates  # What the tools read, and `shadowing_paths`; relative to its folder.
+    files_read: FileStates  # What tools read, and `shadowing_paths`; relative to the variant's.
     libraries_loaded: FileStates  # Libraries that the loader would load, by absolute path.
 
 

@@ -376,7 +376,7 @@ GUARD = "c10::cuda::CUDAStreamGuard on(c10::cuda::getStreamFromExternal((cudaStr
 
 def build_recipe(solution: Solution, folder: str, *, is_cuda: bool) -> dict[str, Any]:
     """The build recipe of a solution in C++ (g++) or CUDA (nvcc): torch's headers and libraries,
-    and its own options. `folder`: the solution's, in the target. Raises UsageError without it."""
+    and its own options. `folder`: the solution's, in the target. UsageError without torch."""
     spec = importlib.util.find_spec("torch")
     torch = Path((spec.submodule_search_locations or [""])[0]) if spec else Path()
     if not (torch / "include/torch/extension.h").is_file():
@@ -433,7 +433,7 @@ RUN_RETURNING = "foreign.pass_by_position(answer, list(INPUTS), OUTPUTS)"
 def make_target(task: ForeignTask, answers: Mapping[str, Path]) -> model.TargetDraft:
     """Make a target of the task and answers (name to file), or its reference. Raises LoopError."""
     definition, _ = read_json(task.files[0], Definition)
-    sizes: Sizes = {}
+    sizes: Axes = {}
     for name, axis in definition.axes.items():
         if axis.type != "var":
             sizes[name] = (axis.expression if axis.type == "expr" else axis.value) or 0
@@ -475,7 +475,7 @@ def make_target(task: ForeignTask, answers: Mapping[str, Path]) -> model.TargetD
     return model.TargetDraft(fields, {}, texts)
 
 
-Sizes = dict[str, int | str]  # Axes that no workload sets, to a constant or a formula, in order.
+Axes = dict[str, int | str]  # Axes that no workload sets, to a constant or a formula, in order.
 Entries = Sequence[Mapping[str, Any]]  # Workloads of target.yaml: axes and scalars to values.
 
 
@@ -501,7 +501,7 @@ def _workload_entries(task: ForeignTask, definition: Definition) -> list[dict[st
 
 
 def _answer_variant(
-    task: ForeignTask, definition: Definition, name: str, path: Path, entries: Entries, sizes: Sizes
+    task: ForeignTask, definition: Definition, name: str, path: Path, entries: Entries, sizes: Axes
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """A solution as a variant `name`, and its files (name to text). `entries`: the workloads.
     Raises LoopError if it cannot run: definition, language or entry do not fit."""

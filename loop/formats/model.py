@@ -5,6 +5,7 @@ import ast
 import importlib.util
 import json
 import re
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -256,7 +257,7 @@ class Inspected(Printed, ForeignTask):
 def is_installed(name: str) -> bool:
     """Whether a package is installed. It is looked up, not imported."""
     try:
-        return importlib.util.find_spec(name) is not None
+        return name in sys.stdlib_module_names or importlib.util.find_spec(name) is not None
     except (ImportError, ValueError):
         return False
 
@@ -265,7 +266,7 @@ def find_hindrances(task: ForeignTask, gpus: int) -> list[Hindrance]:
     """Why `loop` cannot judge a task on `gpus` usable GPUs; empty if it can."""
     gpus_text = f"{gpus} here" if gpus else "none here"
     reasons: list[tuple[bool, Obstacle, str]] = [
-        (task.own_contract, "contract", "inputs and checks that loop knows: its judge has its own"),
+        (task.own_contract, "contract", "inputs and checks that loop knows: the task has its own"),
         (task.devices == ("cuda",) and not gpus, "cuda", "a CUDA device; there is none here"),
         (task.gpus > 1, "several GPUs", f"{task.gpus} GPUs, {gpus_text}; loop runs tasks of one"),
     ]

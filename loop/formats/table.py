@@ -61,7 +61,7 @@ FORMATS = {
 
 
 def load_task(path: Path, format_name: str | None = None) -> ForeignTask:
-    """Read the task at a path, of this format if given. Raises LoopError unless one format fits."""
+    """Read the task at a path, of this format if given. Raises LoopError, also for its mistakes."""
     if not path.exists():
         raise UsageError(f"{path}: no such file or folder")
     claims = claiming_formats(path, format_name)
@@ -103,7 +103,7 @@ def write_as_target(
     names: list[str] = []  # A unique name for each answer, from its file name.
     for file in files:
         if not file.is_file():
-            raise UsageError(f"{file}: no such file", "an answer to such a task is a file")
+            raise UsageError(f"{file}: no such file", "an answer to a foreign task is a file")
         name = re.sub(r"[^a-z0-9_]+", "_", file.stem.lower()).strip("_")[:48]
         name = name if name[:1].isalpha() and name != BASELINE else f"answer_{name}"
         names.append(name if name not in names else f"{name}_{len(names)}")

@@ -223,7 +223,7 @@ def _prepare_trace(request: ForeignAnswer, folder: Path) -> list[Step]:
 
 
 def _read_traces(results: StepResults) -> Verdict:
-    """`right` if every workload passed, `failed` without any; `speedup`: their geometric mean."""
+    """`right` if every workload passed, `failed` without any; `speedup`: the geometric mean."""
     _, _, result = results[-1]
     traces = [json.loads(line) for line in result.splitlines() if line.strip()]
     if not traces:
@@ -311,7 +311,7 @@ EVALUATORS = {
     flashinfer.SOL: Evaluator(_prepare_sol, _read_traces, "src/sol_execbench"),
     flashinfer.TRACE: Evaluator(_prepare_trace, _read_traces, "flashinfer_bench"),
 }
-NO_GPU, NOTE = "it times by CUDA, and there is no GPU here", "their evaluator"
+NOTE = "their evaluator"
 
 
 def run_evaluator(request: ForeignAnswer) -> Generator[Tick, None, Verdict]:
@@ -322,7 +322,7 @@ def run_evaluator(request: ForeignAnswer) -> Generator[Tick, None, Verdict]:
     if checkout is not None and not checkout.is_dir():
         raise UsageError(f"{checkout}: no checkout of its evaluator there", hint=EVALUATOR_HINT)
     if evaluator.needs_cuda(request.task) and not request.has_gpu:
-        return Verdict(status="not available", why=NO_GPU)
+        return Verdict(status="not available", why="it times by CUDA, and there is no GPU here")
     if evaluator.package and checkout is None:
         return Verdict(status="not available", why=f"no evaluator's checkout; {EVALUATOR_HINT}")
     folder = Path(tempfile.mkdtemp(prefix="loop-theirs-"))
@@ -443,7 +443,7 @@ def explain_disagreement(task: ForeignTask, own: GateVerdict, foreign: Verdict) 
         return []
     judging, timing = task.judging, task.timing
     if foreign.status == "wrong":  # And ours is `right`; below, the reverse.
-        packed = "their checker gets outputs packed as the answer's; we pack as the reference does"
+        packed = "their checker gets outputs as the answer packs them; we pack as the reference"
         has_integers = any(dtype not in FLOATS for dtype in task.dtypes)
         rules = {
             packed: bool(judging.checker),

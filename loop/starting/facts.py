@@ -149,7 +149,7 @@ class Outcome:
     """The results of one call."""
 
     outputs: dict[str, Tensor]
-    changed: dict[int, Tensor]  # Index of each input that the call changed to its new value.
+    changed: dict[int, Tensor]  # New value of each input changed in place, by the input's index.
 
     @property
     def results(self) -> dict[str, Tensor]:
@@ -290,7 +290,7 @@ class Trial:
         )
 
     def generator(self, reference: str) -> str:
-        """Source of a module whose `make` draws all inputs; `reference`: that of `wrapper`."""
+        """Source of a module whose `make` draws all inputs; `reference`: name of the wrapper's."""
         drawings = [_drawing_call(tensor, self.first_normal) for tensor in self.inputs]
         imports = "import torch"
         if self.subject.kind != "function":
@@ -631,7 +631,7 @@ def _other_attributes(trial: Trial, sizes: Dims, drawn: str) -> Iterator[dict[st
             trial.outcomes.append((sizes, outcome))
             yield {**sizes, name: candidate} | ({} if drawn == "normal" else {"drawn": drawn})
         if not effective:
-            trial.notes.append(f"{name} is always {value!r}: no other that runs changes outputs")
+            trial.notes.append(f"{name} is always {value!r}: no other value tried changes outputs")
 
 
 def _outputs(trial: Trial) -> tuple[list[TensorSpec], dict[str, str]]:
@@ -702,7 +702,7 @@ def manifest(folder: Path, trial: Trial, facts: Facts, variant: str, names: dict
         edges = "  edges:                          # only checked: add sizes where yours may fail\n"
         edges += "\n".join(_workload_lines(trial, facts.edges))
     if facts.long:
-        edges += "\n  long:                           # only checked; for a limit, say `takes`\n"
+        edges += "\n  long:                           # only checked; if limited, say `takes`\n"
         edges += "\n".join(_workload_lines(trial, facts.long))
     tolerances = {dtype: max(facts.tolerance, least) for dtype, least in LEAST_TOLERANCE.items()}
     if any(tensor.dtype == "float64" for tensor in (*trial.inputs, *facts.outputs)):

@@ -124,7 +124,7 @@ def search_call(subject: Subject, choices: Choices, sizes: Sizes) -> Trial:
                 trial = Trial(subject, choice_by_path, base)
                 is_finite = trial.run(base).is_finite
                 if is_finite and any(tensor.values.startswith("mask") for tensor in trial.inputs):
-                    with contextlib.suppress(Exception):  # One masked element must stay finite.
+                    with contextlib.suppress(Exception):  # A masked row of 1 must stay finite.
                         is_finite = trial.run(dict.fromkeys(base, 1)).is_finite
             except Exception as error:
                 first_error = first_error or error
@@ -211,7 +211,7 @@ def make_target(request: InitRequest, options: InitOptions) -> InitAnswer:
 
 
 def main(request: InitRequest) -> InitAnswer:
-    """Make the target, with its folder on `sys.path`. Errors become what the user has to mend."""
+    """Make the target, with the function's folder on `sys.path`. Any error becomes a `problem`."""
     options = read_options(request)
     sys.path.insert(0, str(options.folder))
     callee.use_threads(1)

@@ -462,7 +462,7 @@ def _match_numbers(
 def _what_is_unclear(
     function: CFunction, unclear: Sequence[CParameter], tensor: TensorSpec, sizes: Iterable[str]
 ) -> UsageError:
-    """The error for parameters without an argument. `tensor`: the first input; `sizes`: all."""
+    """The error for unclear parameters. `tensor`: the first input; `sizes`: all dimensions."""
     numbers = function.numbers
     options = " ".join(f"--set {number.name}=VALUE" for number in unclear if number in numbers)
     hint = f"{options}: a number, or a formula such as {'*'.join([*sizes][:2])}"
