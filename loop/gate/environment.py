@@ -121,8 +121,8 @@ def _run_check(context: Context, check: str) -> Waiting[dict[str, Any]]:
 
 
 def extension(context: Context, arguments: NoArguments) -> RunningAction[model.ExtensionOutput]:
-    """Check that builds are up to date, load, and are right on one workload; a variant without a
-    build passes. The check ends at the first variant that needs a build, or is wrong on it."""
+    """Check that builds are up to date, load, and are right on target.yaml's first workload; a
+    variant without a build passes. Ends at the first variant that needs a build, or is wrong."""
     bench, folder, right_variants = context.bench, context.task.folder, list[str]()
     target = bench.target
     for name, variant in bench.compiled_variants(context.task.variants).items():
@@ -142,8 +142,8 @@ def extension(context: Context, arguments: NoArguments) -> RunningAction[model.E
         if failed_check := checks.first_failure:
             message = f"{name}: {failed_check.message}"
             hint = f"`{context.command('kernels', 'verify', name)}`"
-            fields = {"ok": False, "message": message, "hint": hint, "extension": "broken"}
-            return Result(model.ExtensionOutput.model_validate(fields))
+            output = model.ExtensionOutput(ok=False, message=message, hint=hint, extension="broken")
+            return Result(output)
         right_variants.append(name)
     message = f"{', '.join(right_variants)}: fresh, loads, answers"
     if not right_variants:

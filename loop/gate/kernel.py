@@ -250,8 +250,8 @@ def describe_unverified_sets(
     for set_name in context.bench.target.workloads:
         set_keys = set(map(workload_key, workloads(context, [set_name], device=device)))
         if missing := len(set_keys & missed_keys):
-            share = f" ({missing} of {len(set_keys)} workloads)" * (missing < len(set_keys))
-            set_texts.append(set_name + share)
+            share = f" ({missing} of {len(set_keys)} workloads)"
+            set_texts.append(set_name + share if missing < len(set_keys) else set_name)
     command, count = context.command("kernels", "verify", *names), say.count(len(set_texts), "set")
     return [f"{count} of workloads, {', '.join(set_texts)}: `{command}`"] if set_texts else []
 
@@ -393,9 +393,9 @@ def hash_task_files(folder: Path) -> dict[Path, str]:
 
 
 def find_blind_spots(bench: Bench, workloads: Sequence[Workload]) -> Waiting[Weaknesses]:
-    """Mistakes that the values drawn so far cannot show. An input (or attribute) is not read if the
-    reference's output stays the same on each workload where the judge changes it: MOST_PROBED at
-    most, the largest of each kind, unlike kinds first: effects may need large sizes."""
+    """Mistakes that the values drawn so far cannot show, and inputs or attributes never read: the
+    reference's output stays the same where the judge changes them. It tries MOST_PROBED quick
+    workloads (QUICK_S) at most, the largest of each kind, as effects may need large sizes."""
     quick = [w for w in workloads if bench.reference_s.get(w.name, QUICK_S) < QUICK_S]
     largest_by_kind: dict[tuple[str, ...], Workload] = {}
     for workload in sorted(quick, key=lambda workload: -sum(workload.sizes.values())):
@@ -449,8 +449,10 @@ def describe_blind_spots(
         if names and (kind != "untied" or weaknesses.get("whole_outputs")):
             listed, several = ", ".join(names), len(names) > 1
             inputs = f"inputs {listed} are" if several else f"input {listed} is"
-            spot = spot.format(names=listed, inputs=inputs, them="them" if several else "it")
-            yield f"{spot.replace(': ', ': a kernel that ')} would pass"
+            fact, _, mistake = spot.partition(": ")
+            fact = fact.format(names=listed, inputs=inputs)
+            mistake = mistake.format(them="them" if several else "it")
+            yield f"{fact}: a kernel that {mistake} would pass"
     any_dtype = next(iter(target.dtypes.values()))
     all_workloads, constants = expand_sets(target, target.workloads, any_dtype), list[str]()
     for name in target.signature.attributes:

@@ -23,7 +23,7 @@ from loop.workers.program import WorkerLost
 
 MOST_CALLS = 64  # Largest number of calls that the judge may ask for to check one property.
 MOST_WORK = 4e9
-"""Of a workload, if not a type's smallest. 7 calls of up to 137e9 took 80 s (H100, 16 cores)."""
+"""Most operations of a workload, if not a type's smallest: 7 calls of 137e9 took 80 s (H100)."""
 
 
 def properties(context: Context, arguments: ResultLifetime) -> RunningAction[PropertiesOutput]:

@@ -47,7 +47,7 @@ MOST_REPORTS = 20
 ASK_LIMIT_S, CALL_LIMIT_S = 20.0, 60.0
 MOST_CALLS = 6  # Most workloads of each variant.
 MOST_OPERATIONS, MOST_ELEMENTS = 2e7, 2**18
-"""Most operations of a call under a tool, as some instrument each access; else product of sizes."""
+"""Most operations of a call under a tool, or without `flops` most elements (product of sizes)."""
 TOOLS_AT_ONCE = 8  # Tools that run in parallel: they work on the CPU and leave the GPU idle.
 PREFIX = "========="
 SUMMARY_WORDS = r"(?:ERROR|RACECHECK|\w+CHECK) SUMMARY: (\d+) (?:error|hazard)s?\b"

@@ -82,9 +82,9 @@ def verify(
     bench: Bench, jobs: Sequence[Job], allowance: TimeAllowance | None = None
 ) -> Waiting[tuple[VariantChecks, ...]]:
     """Check each side on its workloads; an entry for each job, in order. The order of workloads is
-    random but follows from their seeds; the `allowance` comes last. On the first workload that
-    it can judge, the judge computes the reference twice: an unsteady one judges nothing. Others get
-    checks `not judged`. LoopError if the judge is lost, Unjudged if it judges none."""
+    random but follows from their seeds; the `allowance` comes last. On the first workload that it
+    can judge, the judge computes the reference twice: both have to agree. What it cannot judge gets
+    checks `not judged`. LoopError if the judge is lost; Unjudged if no job can judge anything."""
     checkers = [SideChecker(job, KeptWorker(bench, job.side)) for job in jobs]
     optional_names = {w.name for w in allowance.workloads} if allowance else set[str]()
     groups = group_by_name(workload for job in jobs for workload in job.own_workloads)
@@ -482,8 +482,8 @@ class SideChecker:
         may_run_once, is_hurried = once or self.job.control, self.side.emulated
         request = Compute(call, layout, is_hurried=is_hurried, may_run_once=may_run_once)
         request = request.replace(mistake=self.job.mistake)
-        limits = {"limit_s": limit_s, "first_call_s": first_limit_s}
-        reply = yield from self.worker.ask(request, note=note, **limits)
+        asking = self.worker.ask(request, limit_s=limit_s, note=note, first_call_s=first_limit_s)
+        reply = yield from asking
         if is_fresh:
             self.first_call_s = time.monotonic() - start_time
         return reply

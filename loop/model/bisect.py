@@ -18,7 +18,7 @@ UNCOMMITTED = "uncommitted"  # Used instead of a hash for the checkout's uncommi
 class Candidate(Model):
     """A commit that may have caused the regression, or the checkout's uncommitted changes."""
 
-    commit: str
+    commit: str  # The hash, or `uncommitted`.
     subject: str
     """First line of the commit message; for uncommitted changes the file names."""
     author: str = ""

@@ -18,7 +18,7 @@ Cause = Literal[
 - `two outputs`, `not written`: output differs between calls, or depends on old content of memory
 - `one output`: different input values gave the same output, though the correct outputs differ
 - `first call`, `later calls`: wrong only in a process's first call, or only in later ones
-- `changed input`, `outside`, `replaced`: wrote to an input, outside its tensors, to the judge's own
+- `changed input`, `outside`, `replaced`: wrote to an input, outside tensors; replaced judge's code
 - `declined`, `raised`, `wrong result`: error number, exception, result of wrong kind, shape or type
 - `launched nothing`, `left work`: the given stream has no work, or does not wait for all work
 - `unusable`, `sanitizer`, `device lost`: cannot be called otherwise, sanitizer finding, lost GPU

@@ -27,7 +27,7 @@ class HistorySession(Model):
 
 
 class History(Model):
-    """A file of sessions recorded before `loop` existed. Like them, it may have further fields."""
+    """A file of sessions from before `loop` existed; like a session, it may have more fields."""
 
     model_config = ConfigDict(extra="allow")
 

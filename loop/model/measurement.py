@@ -172,9 +172,14 @@ class Check(Comparison):
 
     def make_verdict(self, variant: str, against: Against, reason: str) -> NoSpeedVerdict:
         """The verdict on a variant that fails this check: `incorrect`, `invalid` for tampering."""
-        fields = {"variant": variant, "workload": self.workload.name, "against": against}
-        fields |= {"verdict": "invalid" if self.status == "tampered" else "incorrect"}
-        return NoSpeedVerdict.model_validate({**fields, "cause": self.cause, "reason": reason})
+        return NoSpeedVerdict(
+            variant=variant,
+            workload=self.workload.name,
+            against=against,
+            verdict="invalid" if self.status == "tampered" else "incorrect",
+            cause=self.cause,
+            reason=reason,
+        )
 
 
 Weaknesses = dict[str, tuple[str, ...]]

@@ -117,7 +117,7 @@ class RateCard(Model):
         return next((rate for rate in self.all_rates if rate.name == name), None)
 
     def with_waiting_person(self, *, is_attended: bool) -> "RateCard":
-        """The card, if `is_attended` with its first engineer as who waits, unless one is set."""
+        """The card; if `is_attended` and nobody is set as waiting, its first engineer is."""
         if not is_attended or self.waiting is not None:
             return self
         engineers = [rate.name for rate in self.rates if rate.resource == "engineer"]

@@ -57,7 +57,7 @@ class Attribute(Model):
     """A parameter of the call that is not a tensor. C kernels receive it as a double."""
 
     kind: Literal["flag", "choice", "number", "text"]
-    """C receives a flag as 0 or 1, a choice as its index, a number as is; `text`: a parameter."""
+    """C gets a flag as 0 or 1, a choice as its index, a number as is. Text: only `parameters`."""
     default: bool | int | float | str | None = None
     """Value if a workload gives none. A number without a default is NaN in C and None in Python."""
     choices: tuple[str, ...] = ()
@@ -170,7 +170,7 @@ class Checker(PythonFunction):
     bool, a message (empty: right) or both; or it raises AssertionError for a wrong output."""
 
     given: Annotated[tuple[Passed, ...], Field(min_length=1)] = ("inputs", "outputs")
-    """Its arguments, in order: `inputs`, the reference's `expected` outputs, `outputs` to check."""
+    """Arguments, in order: the `inputs`, `expected` outputs (in the outputs' types), `outputs`."""
     alone: bool = False
     """Skip the comparison with the reference: for outputs that may differ, as random samples."""
 
@@ -410,7 +410,7 @@ class Component(Model):
     """Its own inputs and outputs. A dimension that only the output has is known from its size.
     Default: the target's signature, with only the output replaced by `output`."""
     output: Text | None = None
-    """Dimensions of an intermediate result (float32) of the variant's call, for no `signature`."""
+    """Dimensions of an intermediate result (float32) of the call, in place of a `signature`."""
     reference: PythonFunction
     """Trusted slow implementation in float64. If it declares `sizes`, it gets all dimensions."""
     plain: PythonFunction | None = None

@@ -179,7 +179,7 @@ def make_entry(signature: Signature, workload: Workload) -> dict[str, Scalar]:
 
 
 def format_entry(entry: Mapping[str, object], separator: str = " ") -> str:
-    """An entry as words of a command line: `B=1 S=65 causal=true dtype=float16`; no text: JSON."""
+    """An entry as command-line words: `B=1 causal=true dtype=float16`. Values but text are JSON."""
     texts = {key: v if isinstance(v, str) else json.dumps(v) for key, v in entry.items()}
     return separator.join(f"{key}={text}" for key, text in texts.items())
 

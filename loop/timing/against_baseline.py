@@ -44,10 +44,10 @@ def sensed_clocks(segments: Sequence[Segment]) -> tuple[SideSensors, ...]:
         throttled = Counter[str]()
         for before, after in readings:
             throttled.update({*before.throttle, *after.throttle})
-        most_first = sorted(throttled.items(), key=lambda item: (-item[1], item[0]))
+        counts = dict(sorted(throttled.items(), key=lambda item: (-item[1], item[0])))
         mhz = (min(clocks), round(median(clocks)), max(clocks)) if clocks else None
-        sensors = SideSensors(side=side, segments=len(readings), sm_clock_mhz=mhz)
-        sides.append(sensors.model_copy(update={"throttled": dict(most_first)}))
+        sensors = SideSensors(side=side, segments=len(readings), sm_clock_mhz=mhz, throttled=counts)
+        sides.append(sensors)
     return tuple(sides)
 
 

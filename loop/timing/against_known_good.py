@@ -93,9 +93,9 @@ class Contest:
     candidate: Side
     rivals: Sequence[Rival]  # The known-good build, or empty if there is none.
     candidate_number: int = 0  # Within its campaign, from 1; 0 outside a campaign.
-    controls: Sequence[Rival] = ()  # Null and positive one; empty: another contest's count.
+    controls: Sequence[Rival] = ()  # Null, then positive (not in a campaign); empty: of another.
     most_blocks: int = verdicts.MAX_BLOCKS  # After these an undecided pair stays so.
-    same_within: float = verdicts.SAME_MARGIN  # Greatest difference that is `same`.
+    same_within: float = verdicts.SAME_MARGIN  # Greatest difference that is `same`, share of time.
 
     @property
     def sides(self) -> list[Side]:
@@ -194,10 +194,15 @@ class Contest:
             return None
         rival = self.controls[1]  # The first is the null control.
         workload, decision = rival.workloads[0], self.decisions(timings, rival)[0]
-        fields: dict[str, object] = {"verdict": decision.verdict, "reason": decision.reason}
-        fields |= {"workload": workload.name, "slowdown": rival.side.slowdown_share}
-        fields |= {"e_value": decision.e_value, "blocks": len(decision.log_ratios)}
-        return PositiveControl.model_validate({**fields, "variant": self.candidate.name})
+        return PositiveControl(
+            variant=self.candidate.name,
+            workload=workload.name,
+            slowdown=rival.side.slowdown_share,
+            verdict=decision.verdict,
+            e_value=decision.e_value,
+            blocks=len(decision.log_ratios),
+            reason=decision.reason,
+        )
 
 
 class CompareTerms(Model):
@@ -365,8 +370,8 @@ def _judge_contest(
     context: Context, contest: Contest, fallback: Contest, timings: Timings
 ) -> Waiting[tuple[tuple[Measurement, ...], list[Verdict]]]:
     """Measurements and verdicts of a contest; without controls of its own, those of `fallback`
-    apply. After a doubt, or where the variant differs from itself, no other verdict is given. With
-    an unseen positive control, or in a campaign without a null one, they become `inconclusive`."""
+    apply. A doubt, or a difference from itself, allows no other verdict. `same` without a seen
+    positive control, and a campaign's `faster` without a null control, become `inconclusive`."""
     control_contest = contest if contest.controls else fallback
     pairs = [Pair(contest.candidate, rival.side.name, "self") for rival in contest.controls[:1]]
     pairs += [Pair(contest.candidate, rival.side.name, "known_good") for rival in contest.rivals]

@@ -191,8 +191,8 @@ def rounds_with_both(
 
 
 def log_ratios(segments: Iterable[Segment], reference: str, candidate: str) -> list[float]:
-    """One log(reference time / candidate time) a round, for the segments of one workload. One that
-    slowed one side only does not count; disturbed ones do if fewer than two are undisturbed."""
+    """One log(reference time / candidate time) a round, for the segments of one workload. Rounds
+    that slowed one side only do not count; disturbed ones do if fewer than two are undisturbed."""
     return [log_ratio for _, log_ratio in counted_rounds(segments, reference, candidate)]
 
 
@@ -211,9 +211,9 @@ def counted_rounds(
 
 
 def process_variance(rounds: Iterable[tuple[int | None, float]]) -> float:
-    """Variance that shared processes add to the mean log ratio of `counted_rounds`; else 0. A
-    process keeps its memory, an offset of its rounds. Its variance is estimated from the means of
-    the sets, with a prior (`PROCESS_SD`) that counts as `PROCESS_PRIOR_SETS`."""
+    """Variance that shared processes add to the mean log ratio of `counted_rounds`; else 0. Rounds
+    of one set share an offset, as a process keeps its memory. The offset's variance is estimated
+    from the means of the sets, with a prior (`PROCESS_SD`) that counts as `PROCESS_PRIOR_SETS`."""
     log_ratios_by_set: dict[int, list[float]] = {}
     for process_set, log_ratio in rounds:
         if process_set is not None:

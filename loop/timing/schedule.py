@@ -40,7 +40,7 @@ SETS_AT_ONCE_GPU = 2
 PROOF_ROUNDS = 4  # Extra rounds for a side without a fast verified call; it may be chance.
 ROUNDS_PER_SET_CPU, ROUNDS_PER_SET_GPU = 1, 5
 """Rounds that share processes: on an H200 they start one by one, in 0.2 s; torch takes 3 s."""
-GRACE_FACTOR = 3.0  # Shared processes may exceed the limit so many times for an interval.
+GRACE_FACTOR = 3.0  # Shared processes may use so many times the limit for an interval's rounds.
 
 
 class Untimed(WorkFailed):

@@ -38,7 +38,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median, stdev
-from typing import Any, Literal
+from typing import Literal
 
 from loop.base.stats import CONFIDENCE, MIN_VALUES, ratio_interval, t_cdf, winsorise
 from loop.model.causes import Cause
@@ -167,9 +167,16 @@ def speed_verdict(
     measurement: Measurement, word: Word, reason: str, e_value: float | None = None
 ) -> SpeedVerdict:
     """The verdict on a measurement; `e_value`: its evidence, under the sequential rule only."""
-    fields = measurement.model_dump(include={"variant", "against", "ratio", "interval"})
-    fields |= {"workload": measurement.workload.name, "verdict": word, "reason": reason}
-    return SpeedVerdict(**fields, e_value=e_value)
+    return SpeedVerdict(
+        variant=measurement.variant,
+        workload=measurement.workload.name,
+        against=measurement.against,
+        verdict=word,
+        ratio=measurement.ratio,
+        interval=measurement.interval,
+        e_value=e_value,
+        reason=reason,
+    )
 
 
 def tally_words(verdicts: Sequence[SpeedVerdict]) -> str:
@@ -182,8 +189,14 @@ def invalid_verdict(
     variant: str, workload: str, against: Against, cause: Cause, reason: str
 ) -> NoSpeedVerdict:
     """A verdict on a timing that cannot be trusted."""
-    place: dict[str, Any] = {"variant": variant, "workload": workload, "against": against}
-    return NoSpeedVerdict(**place, verdict="invalid", cause=cause, reason=reason)
+    return NoSpeedVerdict(
+        variant=variant,
+        workload=workload,
+        against=against,
+        verdict="invalid",
+        cause=cause,
+        reason=reason,
+    )
 
 
 @dataclass(frozen=True)
@@ -194,7 +207,7 @@ class Decision:
     e_value: float  # For the verdict; if `inconclusive`, the higher of faster and slower.
     reason: str
     log_ratios: Sequence[float]  # One for each block that counts.
-    against_faster: float  # Of a candidate after FUTILE_BLOCKS, for not faster; else 0.
+    against_faster: float  # Evidence that a candidate is not faster; 0 before FUTILE_BLOCKS.
 
 
 def needed_evidence(workloads: int, candidate_number: int = 0) -> float:
@@ -233,8 +246,8 @@ def by_evidence(
     same_within: float = SAME_MARGIN,
 ) -> Decision:
     """The verdict that the blocks' log ratios support; `inconclusive`: another block may decide.
-    `workloads`: how many are compared; `candidate_number`: see `needed_evidence`; `same_within`:
-    greatest difference that is `same` (beyond SAME_MARGIN if it is unlikely to exceed MARGIN)."""
+    `workloads`: number compared; `extra_margin`: widens the margin; `candidate_number`: see above;
+    `same_within`: greatest `same` (beyond SAME_MARGIN if it is unlikely to exceed MARGIN)."""
     blocks, needed_for_slower = len(log_ratios), needed_evidence(workloads)
     needed_for_faster = needed_evidence(workloads, candidate_number)
     values, margin = winsorise(log_ratios).values, math.log1p(MARGIN) + extra_margin
@@ -242,8 +255,9 @@ def by_evidence(
     faster, slower = e_value(values, margin), e_value(negated, margin)
     # `same`: the mean is above -same_within, and it is below same_within.
     same = min(e_value(values, same_limit), e_value(negated, same_limit))
-    least_same_blocks = MIN_BLOCKS if same_within <= SAME_MARGIN else WIDE_SAME_BLOCKS
-    may_be_same = same_within <= SAME_MARGIN or max(faster, slower) <= 1
+    is_wide = same_within > SAME_MARGIN
+    least_same_blocks = WIDE_SAME_BLOCKS if is_wide and not candidate_number else MIN_BLOCKS
+    may_be_same = not is_wide or max(faster, slower) <= 1
     is_candidate = candidate_number > 0 and blocks >= FUTILE_BLOCKS
     against_faster = e_value(negated, -margin) if is_candidate else 0.0
     spread = stdev(values) if blocks > 1 else 0.0
