@@ -121,7 +121,7 @@ def call_with_loop_errors(work: Callable[[], Answer]) -> Answer:
 
         failure = find_machine_failure(error, Folders.for_process())
         if failure is not None:
-            if not isinstance(error, MachineFailure):  # Its hint would say what to do.
+            if not isinstance(error, MachineFailure):  # That says itself what to do.
                 failure = failure.with_instruction(AGAIN)
             raise failure from error
         if isinstance(error, LoopError):
