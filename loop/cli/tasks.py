@@ -196,7 +196,7 @@ class JudgedControl(Model):
     """Short name of the control, for `--control`."""
     file: str
     kind: ControlKind
-    """`honest`: must pass. `mistake`: must fail. `idle`: changes no value here, so does not count."""
+    """`honest`: must pass. `mistake`: must fail. `idle`: changes no value here: not counted."""
     ours: str
     theirs: str
     why: str
