@@ -113,9 +113,8 @@ def clean(
     names: Sequence[str], screen: Screen, *, as_json: bool, cache: bool = False, yes: bool = False
 ) -> int:
     """List worktrees (or caches), ask, and remove the left-over ones. `yes`: do not ask; `as_json`:
-    neither, and without `yes` nothing is removed. `names`: remove only these, with their edits;
-    empty: all without edits. Returns 1 if some stay for their edits. Raises UsageError for an
-    unknown or needed name."""
+    neither, and without `yes` nothing is removed. `names`: only these, with their edits; empty: all
+    without edits. Returns 1 if some stay for edits. UsageError for an unknown or needed name."""
     removables = list(removable_caches() if cache else removable_worktrees())
     items = {item.name: item for item, _ in removables}
     for name in names:

@@ -26,6 +26,8 @@ FIRST = (
     *("optimize", "bisect", "report", "status", "doctor"),
 )
 """The commands that `loop --help` lists first."""
+GROUP: dict[str, Any] = {"no_args_is_help": True, "context_settings": HELP}
+GROUP |= {"pretty_exceptions_enable": False, "rich_markup_mode": None}
 ALL: list["Command"] = []  # Every command, in the order of definition.
 METAVARS = {int: "NUMBER", float: "NUMBER", str: "TEXT", Path: "PATH"}
 """Type of an option to the placeholder of its value in help, if the option names none."""
@@ -68,18 +70,13 @@ class Command:
     """One command: its words, its function, and how the work is called."""
 
     words: str  # The words after `loop`: `kernels verify`.
-    function: Callable[..., Any]
-    """Its parameters are the command's options and arguments; its docstring is the help."""
+    function: Callable[..., Any]  # Its parameters are options and arguments, its docstring is help.
     examples: tuple[str, ...] = ()
-    work: str = ""
-    """`module:function` in loop that does the work: `cli.runs:run_bench`; empty: `function`."""
-    result: str = ""
-    """Class of the JSON that the work prints itself; empty: the return type of the work."""
+    work: str = ""  # `module:function` in loop that does it: `cli.runs:run_bench`; else `function`.
+    result: str = ""  # Class of the JSON that the work prints itself; empty: its return type.
     mcp: McpEffect = ""
-    options_first: bool = False
-    """Whether all words after the first non-option are arguments, also those with dashes."""
-    shared: Callable[..., None] | None = None
-    """A function whose parameters several commands have, before their own."""
+    options_first: bool = False  # Whether all words after the first non-option are arguments.
+    shared: Callable[..., None] | None = None  # Its parameters come before those of `function`.
     has_json: bool = True  # Whether `--json` is added to the parameters.
 
     @property
@@ -305,27 +302,15 @@ HELPS = {
 """First word of a group of commands to the group's help."""
 
 
-def new_group(text: str | None = None, **settings: Any) -> typer.Typer:
-    """A typer group of commands. `text`: its help."""
-    return typer.Typer(
-        help=text,
-        no_args_is_help=True,
-        context_settings=HELP,
-        pretty_exceptions_enable=False,
-        rich_markup_mode=None,
-        **settings,
-    )
-
-
 def build_app() -> typer.Typer:
     """`loop` with all commands in `ALL`. Commands with the same first word are in one group."""
-    root = new_group(cls=RootGroup)
+    root = typer.Typer(cls=RootGroup, **GROUP)
     root.callback()(_describe_loop)
     groups: dict[str, typer.Typer] = {}
     for command in ALL:
         name = command.words.partition(" ")[0]
         if name in HELPS and name not in groups:
-            groups[name] = new_group(HELPS[name])
+            groups[name] = typer.Typer(help=HELPS[name], **GROUP)
             root.add_typer(groups[name], name=name)
         command.add_to(groups.get(name, root))
     return root

@@ -22,7 +22,6 @@ Seed = Annotated[int, "Seed of all inputs."]
 SETS = "A workload set, or one workload by its sizes, as in 'B=1 H=2 S=65 D=64'; may be repeated."
 Sets = Annotated[Words, Option(metavar="NAME", help=SETS)]
 Form = Annotated[str | None, Option("--format", help="Format of the task. Default: recognised.")]
-Evaluator = Annotated[Path | None, Option(metavar="DIR", help="A checkout of the evaluator.")]
 PYTHON = "LOOP_EVALUATOR_PYTHON"
 EvaluatorPython = Annotated[str | None, Option(help="Python that runs it.", envvar=PYTHON)]
 Hypothesis = Annotated[str, Option(help="What you suspect, and changed.", envvar="LOOP_HYPOTHESIS")]
@@ -34,6 +33,7 @@ Width = Annotated[int, Option(help="Candidates, or jobs of --executor, at a time
 Resume = Annotated[str | None, Option(metavar="ID", help="Go on with a session: an id, or last.")]
 PatternName = Annotated[str, Argument(metavar="NAME", help="A pattern; see `loop patterns list`.")]
 IDS = "Two or more: ids, beginnings of ids, last, last~1."
+SessionNames = Annotated[list[str], Argument(metavar="ID", help=IDS)]
 SessionName = Annotated[str, Argument(metavar="ID", help="An id, its beginning, or last.")]
 HostName = Annotated[str, Argument(metavar="HOST", help="Name in hosts.yaml.")]
 VARIANTS = "Names of variants. Default: all that run on the device."
@@ -41,7 +41,7 @@ PROPOSER = "'CMD {brief} {workdir}', claude, codex, tuner or person (pauses): wh
 PROBE_LIMIT = "A commit that takes longer is skipped. Default: 600."
 ReportForm = Literal["md", "html", "json", "summary"]
 Waiting = Literal["nobody", "agent", "engineer"]
-CONTROL = "Only this control, a `make` of --json; may be repeated."
+Controls = Annotated[Words, Option("--control", metavar="NAME", help="Only this `make` of --json.")]
 SCHEMAS = "pattern, plan, target, rates, history, report or commands."
 RUNS = "cli.runs:run_bench"  # Does the work of `loop kernels ...`; `subcommand` is its last word.
 SESSION = {"work": "cli.runs:start_session", "result": "SessionAnswer"}
@@ -78,7 +78,7 @@ def session_options(
 
 def task_options(
     path: Annotated[Path, Argument(help="A task; see `loop targets inspect`.")],
-    evaluator: Evaluator = None,
+    evaluator: Annotated[Path | None, Option(metavar="DIR", help="Its checkout.")] = None,
     evaluator_python: EvaluatorPython = None,
     limit_minutes: Annotated[float, Option(help="Time of the evaluator per answer.", min=0)] = 10.0,
     format_name: Form = None,
@@ -155,15 +155,8 @@ def targets_judge(
     """
 
 
-@command(
-    "targets audit",
-    "level1/23_Softmax.py --device cpu",
-    work="cli.tasks:audit",
-    shared=task_options,
-)
-def targets_audit(
-    controls: Annotated[Words, Option("--control", metavar="NAME", help=CONTROL)] = None,
-) -> None:
+@command("targets audit", "23_Softmax.py --device cpu", work="cli.tasks:audit", shared=task_options)
+def targets_audit(controls: Controls = None) -> None:
     """Test a task of another format: which wrong answers do its evaluator and loop's gate accept.
 
     Wrong answers are the task's own reference with a bug that loop puts in. If the evaluator cannot
@@ -191,9 +184,7 @@ def mcp() -> None:
     """
 
 
-@command(
-    "agents install", "", "../my-kernel --yes", work="driving.install:install", result="AgentFiles"
-)
+@command("agents install", "", "../my-kernel", work="driving.install:install", result="AgentFiles")
 def agents_install(
     folder: Annotated[Path | None, Argument(help="Default: here.")] = None, yes: Yes = False
 ) -> None:
@@ -246,9 +237,7 @@ def run_pattern(
 
 @command("run step", "kernel.verify --variant cpu --json", work=RUNS)
 def run_step(
-    action: Annotated[
-        str, Argument(help="See docs/reference/actions.md, which `make docs` writes.")
-    ],
+    action: Annotated[str, Argument(help="See docs/reference/actions.md, of `make docs`.")],
     arguments: Annotated[str, Option("--with", metavar="JSON", help="Its arguments.")] = "{}",
     target: Target = None,
     device: Device = "auto",
@@ -272,13 +261,7 @@ def doctor(target: Target = None, device: Device = "auto") -> None:
     """Check the environment; name what mends each failure."""
 
 
-@command(
-    "kernels verify",
-    "cpu --seed 7",
-    "--emulate split_k --workloads edges",
-    "split_k --sanitize",
-    **BENCH,
-)
+@command("kernels verify", "cpu --seed 7", "--emulate split_k", "split_k --sanitize", **BENCH)
 def kernels_verify(
     workloads: Sets = None,
     emulate: Annotated[bool, "Run CUDA variants under the emulator, even with a GPU."] = False,
@@ -384,7 +367,7 @@ def bisect(
     threads: Threads = None,
     seed: Seed = 0,
     budget_minutes: Annotated[float | None, Option(help="Time limit.", min=0.01)] = None,
-    again: Annotated[bool, "Measure anew, without stored results."] = False,
+    again: Annotated[bool, "Remove stored results and measure anew."] = False,
     on: On = None,
     keep_host: KeepHost = False,
 ) -> None:
@@ -394,7 +377,6 @@ def bisect(
 
     loop builds each commit by that commit's recipe in a worktree, and judges it by today's gate,
     next to the good commit. Results are stored: the same command continues an interrupted search.
-    With --again it removes them and measures anew.
 
     With --probe, a command judges a worktree of each commit. It runs in your current folder there,
     or in the target's folder if you are outside its repository. Exit codes 126 and 127 (cannot be
@@ -513,9 +495,7 @@ def sessions_import(
 
 
 @command("sessions compare", "last~1 last", work="cli.sessions:compare_sessions", mcp="reads")
-def sessions_compare(
-    names: Annotated[list[str], Argument(metavar="ID", help=IDS)], target: Target = None
-) -> None:
+def sessions_compare(names: SessionNames, target: Target = None) -> None:
     """Compare sessions: environment, sources, verdicts, ratios, cost, time.
 
     Sessions of another target, device or baseline are named, with the reason, and left out of the
@@ -587,15 +567,10 @@ def jobs(limit: Annotated[int, Option(help="The newest so many.", min=1)] = 40) 
 
 
 @command(
-    "jobs follow",
-    "",
-    "20261123-120000-3fa9c1",
-    "last --cancel",
-    work="cli.hosts:follow_job",
-    has_json=False,
+    "jobs follow", "", "20261123-12", "last --cancel", work="cli.hosts:follow_job", has_json=False
 )
 def jobs_follow(
-    job: Annotated[str, Argument(metavar="ID", help="An id of a job, or last.")] = "last",
+    job: Annotated[str, Argument(metavar="ID", help="An id, its beginning, or last.")] = "last",
     cancel: Annotated[bool, "End it first, as Ctrl-C does."] = False,
 ) -> None:
     """Show what a job on another machine says until it ends, and bring back what it made."""

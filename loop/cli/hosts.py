@@ -52,15 +52,14 @@ LARGEST_BYTES = 2 << 30  # The largest project that is sent, in bytes.
 SPARE_KB = 512 << 10  # KiB of free disk that a job needs in addition to the files that are sent.
 SENT_SESSIONS = 20  # How many of the newest sessions are sent, from which the job predicts time.
 UNSENT = ("lock", ".reserve")  # Files of a session that mean something on this machine only.
-MACHINE_IDS = ("/etc/machine-id", "/var/lib/dbus/machine-id")
+
 CHECK_COMMAND = "kernels check"  # The machine runs on after it: its user goes on editing.
 START_LIMIT_S = 600.0  # Seconds for a machine to answer after its `start:`.
 
 
 def follow_job(job: str, screen: Screen, *, cancel: bool) -> int:
-    """Follow a job that was sent away, by its id, prefix or `last`, as `follow` does. Returns its
-    exit code. `cancel`: end it first; 0 at once if another process follows it, and so brings back
-    its results. Raises UsageError unless exactly one matches."""
+    """Follow a job that was sent away, by its id, prefix or `last`: see `follow`. `cancel`: end it
+    first; 0 at once if another process follows it. Raises UsageError unless exactly one matches."""
     jobs = {folder.id: (folder, sent) for folder, sent in ssh.list_sent_jobs()}
     matches = [*jobs][-1:] if job == "last" else [name for name in jobs if name.startswith(job)]
     if len(matches) != 1:
@@ -98,9 +97,8 @@ def follow(job: JobFolder, sent: SentJob, connection: Connection, screen: Screen
 
 
 def _tail_output(job: JobFolder, sent: SentJob, connection: Connection, screen: Screen) -> JobState:
-    """Print a job's output line by line until it ends, and append it to its `stdout` and `stderr`
-    here, whose whole lines were printed before. Returns the last answer of `Connection.poll`.
-    Raises Unreachable after `GIVE_UP_S`."""
+    """Print a job's output until it ends, and append it to its `stdout` and `stderr` here, whose
+    whole lines were printed before. Returns how it ended. Raises Unreachable after `GIVE_UP_S`."""
     folder_there = f"{ssh.LOOP_FOLDER}/jobs/{job.id}"
 
     def report_lost(reason: str) -> None:
@@ -254,7 +252,10 @@ def run_machine_command(command: str) -> None:
         raise WorkFailed(message, hint="run it yourself")
 
 
-def run_on_host(command: Command, values: Mapping[str, Any], screen: Screen) -> int:
+Values = Mapping[str, Any]  # Of a command's parameters, by name.
+
+
+def run_on_host(command: Command, values: Values, screen: Screen) -> int:
     """Run a command on the `--on` machine: send the project, start a job, follow it. Returns its
     exit code. Raises LockHeld while an earlier job of the project still has results there."""
     if not values.get("on"):
@@ -321,8 +322,7 @@ def tree_name(root: Path | None) -> str:
     """Name of a checkout's folder on the other machine, which no other sender uses."""
     if root is None:
         return "none"
-    machine_ids = [read_text(Path(file)).strip() for file in MACHINE_IDS]
-    machine = next(filter(None, machine_ids), os.uname().nodename)
+    machine = read_text(Path("/etc/machine-id")).strip() or os.uname().nodename
     safe_name = re.sub("[^A-Za-z0-9]", "-", root.name)[:40] or "root"
     return f"{safe_name}-{content_hash([machine, str(root)])[:12]}"
 
@@ -330,10 +330,9 @@ def tree_name(root: Path | None) -> str:
 def _send_files(
     connection: Connection, sent: SentJob, files: Sequence[Path], resumed: str | None
 ) -> SentJob:
-    """Send `files` of a project and the sessions that its job may read: the resumed one (an id),
-    the newest, and older ones that `loop` still reads. Returns `sent` with the home folder there
-    and those sessions. Raises UsageError without this loop or disk space there, LockHeld while a
-    job of this project runs."""
+    """Send `files` of a project and the sessions that its job reads: the resumed one (an id), the
+    newest, and older ones. Returns `sent` with the home folder there and those sessions. Raises
+    UsageError without this loop or disk space there, LockHeld while a job of this project runs."""
     home, free_kb = connection.check_ready()
     size_bytes = sum(os.lstat(path).st_size for path in files if os.path.lexists(path))
     needed_kb = (size_bytes >> 10) + SPARE_KB
@@ -356,11 +355,7 @@ def _send_files(
 
 
 def _start_job(
-    connection: Connection,
-    sent: SentJob,
-    command: Command,
-    options: Mapping[str, Any],
-    trusted: Sequence[str],
+    connection: Connection, sent: SentJob, command: Command, options: Values, trusted: list[str]
 ) -> JobFolder:
     """Start a command as a job on a machine that has its files. `options`: values of the command's
     parameters; `target` is below the project's root. `trusted`: hashes of what it may run."""
@@ -385,9 +380,8 @@ def _start_job(
 
 
 def unfetched_job(machine: Host, folder: Path, tree: str, is_resume: bool) -> JobFolder | None:
-    """A job on a machine whose results must be fetched before another is sent; else None. It has
-    the same checkout (`tree`), whose branches would be lost; or, if a session is resumed, the same
-    folder of sessions (`folder`)."""
+    """A job on a machine whose results must be fetched before another is sent; else None: of the
+    same checkout (`tree`), whose branches would be lost; for a resume, of the same sessions."""
     for job, sent in ssh.list_sent_jobs(machine.name):
         if (sent.root and sent.tree == tree) or (is_resume and sent.sessions == str(folder)):
             return job

@@ -51,27 +51,19 @@ FLAGS |= {name: f"max_{name}" for name in ("minutes", "tokens", "usd")}
 """Field of `Campaign` to its option, if their names differ."""
 
 
-def start_session(
-    *,
-    target: Path | None = None,
-    plan: str | None = None,
-    proposer: str | None = None,
-    resume: str | None = None,
-    screen: Screen,
-    **values: Any,
-) -> int:
-    """`loop run session`, `run pattern`, `optimize`: run a plan or resume a session; the exit code.
-    `proposer`: begins a campaign; None: as in a plan's steps. `values`: other options by name."""
-    ai_usd = check_stated_usd(values.get("ai_usd"))
-    campaign = make_campaign(**values, proposer=proposer)
+def start_session(screen: Screen, **values: Any) -> int:
+    """`loop run session`, `run pattern`, `optimize`: run a plan or resume a session. Returns the
+    exit code. `values`: options by name. Without a `proposer`, the plan's steps name theirs."""
+    proposer, resume = values.get("proposer"), values.get("resume")
+    values["stated_ai_usd"] = check_stated_usd(values.get("ai_usd"))
+    values["campaign"] = make_campaign(**values)
     if proposer is None:
-        is_attended = os.environ.get("LOOP_ATTENDED", "") not in ("", "0")
-        limits = SessionLimits(values.get("budget_minutes"), values.get("max_usd"))
-    else:  # Its steps hold the limits of a campaign.
-        is_attended, limits = False, SessionLimits()
-        plan = None if resume else "tune" if proposer == TUNER else plan
-    values |= {"target": target, "plan": plan, "limits": limits, "campaign": campaign}
-    values |= {"stated_ai_usd": ai_usd, "attended": is_attended}
+        values["attended"] = os.environ.get("LOOP_ATTENDED", "") not in ("", "0")
+        values["limits"] = SessionLimits(values.get("budget_minutes"), values.get("max_usd"))
+    elif resume:  # The steps of a campaign hold its limits.
+        values["plan"] = None
+    elif proposer == TUNER:
+        values["plan"] = "tune"
     request = make_request(SessionRequest, values)
     if resume is not None:
         return resume_session(resume, request, screen)
@@ -175,13 +167,8 @@ class BenchRequest:
     samples: Path | None = None
 
 
-@dataclass(frozen=True)
-class ChosenVariants:
-    """The device, the variants that run on it (or are only compiled), and the emulated ones."""
-
-    device: Device
-    variants: tuple[str, ...]
-    emulated: tuple[str, ...] = ()
+Chosen = tuple[Device, tuple[str, ...], tuple[str, ...]]
+"""A device, the variants that run on it (or are only compiled), and the emulated ones."""
 
 
 class BenchAnswer(Printed):
@@ -211,8 +198,7 @@ def run_bench(request: BenchRequest, screen: Screen) -> tuple[BenchAnswer, int]:
     setting = settings.read_setting(request.target)
     setting = settings.with_stated_workloads(setting, [*request.workloads, *request.checks])
     project, target = setting.project, setting.target
-    chosen = choose_device_and_variants(request, target)
-    device, variants, emulated = chosen.device, chosen.variants, chosen.emulated
+    device, variants, emulated = choose_device_and_variants(request, target)
     # Values that a step's `when` reads as `plan.*`.
     parameters = {"variants": bool(variants), "emulated": bool(emulated)}
     parameters["sanitized"] = request.sanitize and device == "cuda"
@@ -274,12 +260,12 @@ def run_bench(request: BenchRequest, screen: Screen) -> tuple[BenchAnswer, int]:
     return answer, ending.exit_code or (ExitCode.OK if is_passed else ExitCode.GATE_FAILED)
 
 
-def choose_device_and_variants(request: BenchRequest, target: Target) -> ChosenVariants:
+def choose_device_and_variants(request: BenchRequest, target: Target) -> Chosen:
     """Device and variants of a command. `resources` only compiles GPU variants, without a GPU, too.
     Raises UsageError if the command times variants and all can only be emulated."""
     is_for_gpu = set(target.variants_on("cpu")).isdisjoint(request.variants)
     if request.subcommand == "resources" and is_for_gpu and not machine().gpus:
-        return ChosenVariants("cpu", settings.choose_variants(request.variants, target, "cuda"))
+        return "cpu", settings.choose_variants(request.variants, target, "cuda"), ()
     is_emulation = request.emulate
     if request.sanitize and not is_emulation:  # Without a GPU, sanitizers run under the emulator.
         is_emulation = settings.choose_device(request.device, target, request.variants) == "cpu"
@@ -288,13 +274,13 @@ def choose_device_and_variants(request: BenchRequest, target: Target) -> ChosenV
     variants = settings.choose_variants(names, target, device)
     emulated = settings.choose_emulated(names, target, device)
     if request.subcommand in ("verify", "resources"):  # These also take what can only be emulated.
-        return ChosenVariants(device, variants, emulated)
+        return device, variants, emulated
     if not variants:
         names = ", ".join(emulated)
         hint = f"loop kernels verify {emulated[0]}" if emulated else "loop kernels list"
         message = f"no GPU: {names} can only be emulated, and what is emulated is not timed"
         raise UsageError(message, hint)
-    return ChosenVariants(device, variants)
+    return device, variants, ()
 
 
 def bench_pattern(request: BenchRequest, target: Target, parameters: Mapping[str, bool]) -> Pattern:

@@ -21,18 +21,7 @@ from loop.cli.command import make_request
 from loop.cli.runs import BenchRequest, run_bench
 from loop.formats import flashinfer, gpumode, kernelbench, table, theirs
 from loop.formats.model import ForeignTask, find_hindrances
-from loop.formats.theirs import (
-    LIMIT_S,
-    VERDICTS,
-    ForeignAnswer,
-    GateVerdict,
-    Verdict,
-    explain_disagreement,
-    gate_verdict_on,
-    run_evaluator,
-    spread_evenly,
-    verdicts_agree,
-)
+from loop.formats.theirs import VERDICTS, Verdict, explain_disagreement, spread_evenly
 from loop.library import trust
 from loop.library.definitions import name_hint
 from loop.machine.machine import detect_gpus
@@ -62,7 +51,9 @@ class TaskRequest:
     path: Path
     evaluator: Path | None = None
     evaluator_python: str | None = None
-    limit_minutes: float = LIMIT_S / 60  # That the format's evaluator may take for one answer.
+    limit_minutes: float = (
+        theirs.LIMIT_S / 60
+    )  # That the format's evaluator may take for one answer.
     format_name: str | None = None
     device: str = "auto"
     threads: int | None = None
@@ -72,14 +63,14 @@ class TaskRequest:
     controls: Sequence[str] = ()
 
     def ask_evaluator(self, task: ForeignTask, answer: Path, cases: int | None = None) -> Verdict:
-        """The verdict of the format's evaluator on an answer; `not available` without the GPU or
-        checkout that it needs. `cases`: most cases to judge, in FlashInfer Trace; None: all. Raises
-        UsageError if the checkout does not exist."""
+        """The verdict of the format's evaluator on an answer; `not available` without its GPU or
+        checkout. `cases`: most cases to judge, in FlashInfer Trace. UsageError for no checkout."""
         checkout = self.evaluator.absolute() if self.evaluator else None
         python, has_gpu = self.evaluator_python or sys.executable, bool(detect_gpus().usable)
         limit_s = 60 * self.limit_minutes
-        terms = ForeignAnswer(task, answer.absolute(), checkout, python, has_gpu, limit_s, cases)
-        verdict: Verdict = run_to_end(run_evaluator(terms))
+        place = answer.absolute()
+        terms = theirs.ForeignAnswer(task, place, checkout, python, has_gpu, limit_s, cases)
+        verdict: Verdict = run_to_end(theirs.run_evaluator(terms))
         return verdict
 
 
@@ -108,7 +99,7 @@ class JudgedAnswer(Model):
         """Our verdict on answer `name`, from finished steps, beside the evaluator's (`verdict`)."""
         outputs = outputs_of(finished, MeasureOutput)
         ratios = [m.ratio for output in outputs for m in output.measurements if m.variant == name]
-        our_verdict = gate_verdict_on(name, finished)
+        our_verdict = theirs.gate_verdict_on(name, finished)
         return cls(
             answer=name,
             ours=our_verdict.verdict,
@@ -116,7 +107,7 @@ class JudgedAnswer(Model):
             ratio=min(ratios, default=None) if not our_verdict.why else None,
             theirs=verdict,
             causes=tuple(explain_disagreement(task, our_verdict, verdict)),
-            agree=verdicts_agree(our_verdict.verdict, verdict),
+            agree=theirs.verdicts_agree(our_verdict.verdict, verdict),
         )
 
 
@@ -134,11 +125,11 @@ class TwoVerdicts(Printed):
         reason for each verdict, and possible causes of disagreement."""
         rows, answers_by_reason = [], dict[tuple[str, str], list[str]]()
         for verdict in self.verdicts:
-            theirs, cells = verdict.theirs, [verdict.answer]
-            for word, ratio in ((verdict.ours, verdict.ratio), (theirs.status, theirs.speedup)):
+            their, cells = verdict.theirs, [verdict.answer]
+            for word, ratio in ((verdict.ours, verdict.ratio), (their.status, their.speedup)):
                 cells.append(word if ratio is None else f"{word}, {speedup_text(ratio)}")
             rows.append((*cells, {True: "yes", False: "no", None: ""}[verdict.agree]))
-            for side, why in (("ours", verdict.ours_why), ("theirs", theirs.why)):
+            for side, why in (("ours", verdict.ours_why), ("theirs", their.why)):
                 if why:
                     answers_by_reason.setdefault((side, why), []).append(verdict.answer)
         screen.table(("answer", "ours", "theirs", "agree"), rows)
@@ -261,13 +252,12 @@ def audit(request: TaskRequest, screen: Screen) -> Audited:
         raise UsageError(f"{request.path}: {message}")
     controls = list(choose_controls(inputs, outputs[0], task_audit.device))
     makes = [control.make for control in controls]
-    for name in request.controls:
+    chosen = request.controls
+    for name in chosen:
         if name not in makes:
             raise UsageError(f"no control {name!r} for this task", hint=name_hint(name, makes))
-    if request.controls:  # An honest one shows whether the judges work at all.
-        controls = [
-            each for each in controls if each.make in request.controls or each.theme == "honest"
-        ]
+    if chosen:  # An honest one shows whether the judges work at all.
+        controls = [each for each in controls if each.make in chosen or each.theme == "honest"]
     rows, no_evaluator = task_audit.judge_controls(controls)
     source = f"the evaluator of {task.format}, unmodified"
     if no_evaluator:
@@ -380,9 +370,8 @@ class Audit:
             )
         return tuple(rows), no_evaluator
 
-    def judge_by_loop(self, subcommand: str, names: Sequence[str]) -> dict[str, GateVerdict]:
-        """loop's verdict on each answer, on `MOST_CASES` workloads. `subcommand`: `verify`, or
-        `measure`, which also judges timed calls."""
+    def judge_by_loop(self, subcommand: str, names: list[str]) -> dict[str, theirs.GateVerdict]:
+        """loop's verdict on each answer, on `MOST_CASES` workloads, by `verify` or `measure`."""
         request, target = self.request, self.setting.target
         sets = [gpumode.TESTS] if gpumode.TESTS in target.workloads else list(target.workloads)
         workloads = expand_sets(target, sets, target.dtypes[self.device])
@@ -394,7 +383,7 @@ class Audit:
         options |= {"target": self.setting.project.target, "rounds": ROUNDS}
         options["first_failure_only"] = True
         finished, _ = _run_steps(request, options, Screen(is_quiet=True))
-        return {name: gate_verdict_on(name, finished) for name in names}
+        return {name: theirs.gate_verdict_on(name, finished) for name in names}
 
     def judge_by_evaluator(self, answers: Answers) -> tuple[dict[str, Verdict], str]:
         """The evaluator's verdict on each answer, by name, and an empty text; or no verdict, and

@@ -27,10 +27,8 @@ def skill_text() -> str:
     rows, command_by_words = [], {command.words: command for command in ALL}
     for command in ALL:
         if command.mcp:
-            needed = [
-                each.name.upper() for each in command.parameters if each.default is each.empty
-            ]
-            rows.append({"words": " ".join([command.words, *needed]), "line": command.summary})
+            needs = [each.name.upper() for each in command.parameters if each.default is each.empty]
+            rows.append({"words": " ".join([command.words, *needs]), "line": command.summary})
 
     def examples(*names: str) -> list[Markdown]:
         """The first example of each command, with `--json` if the command is a tool."""
@@ -74,10 +72,9 @@ class AgentFiles(Printed):
 
 
 def install(folder: Path | None, screen: Screen, *, yes: bool, as_json: bool) -> int:
-    """Write SKILL.md (twice) and the section of AGENTS.md, after asking. With `yes` nothing is
-    asked; with `as_json` neither, and without `yes` nothing is written. Returns 2 if something
-    would change and nobody agrees. Raises UsageError for a skill file that is not loop's, and for
-    files that cannot be read or written."""
+    """Write SKILL.md (twice) and the section of AGENTS.md, after asking. `yes`: do not ask;
+    `as_json`: neither, and without `yes` nothing is written. Returns 2 if something would change
+    and nobody agrees. Raises UsageError for another's SKILL.md, and LoopError as `file_error`."""
     here = (folder or Path()).absolute()
     if not here.is_dir():
         raise UsageError(f"{here}: no such folder", hint="name the folder of your project")

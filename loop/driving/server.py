@@ -241,7 +241,7 @@ class Tool:
 
 TOOLS = {tool.name: tool for tool in map(Tool, (*ALL, JOB_WAIT, JOB_CANCEL)) if tool.command.mcp}
 """All tools by name: commands that are marked for agents (`mcp`), and those only for agents."""
-INSTRUCTIONS = """\
+GUIDE = """\
 loop judges changes to GPU and CPU kernels: correctness first, then speed with evidence.
 Start with `status`, or `targets_inspect` and `kernels_list` for a target that you do not know.
 A tool that starts work returns a job: `job_wait` until its state is `ended`.
@@ -280,7 +280,7 @@ def new_server() -> Server[Any]:
             described.append(types.Tool(input_schema=schema, annotations=annotations, **texts))
         return types.ListToolsResult(tools=described)
 
-    async def call_tool(ctx: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
+    async def call(ctx: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
         """Run one tool call: its answer is a command's JSON, or the state of a job that it starts
         or waits for. An error becomes a result with `is_error`, a code and what to do next."""
         command_text = "loop"
@@ -310,11 +310,7 @@ def new_server() -> Server[Any]:
         )
 
     return Server(
-        "loop",
-        version=__version__,
-        instructions=INSTRUCTIONS,
-        on_list_tools=list_tools,
-        on_call_tool=call_tool,
+        "loop", version=__version__, instructions=GUIDE, on_list_tools=list_tools, on_call_tool=call
     )
 
 

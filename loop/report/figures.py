@@ -171,8 +171,7 @@ class Scale:
 
 
 def draw_ratios(verdicts: Sequence[Verdict], baseline: str) -> Figure | None:
-    """The figure of all speeds against the baseline; None without any. It shows the workloads with
-    the lowest ratios; its description has all."""
+    """The figure of the lowest speeds against the baseline; None without any. It describes all."""
     speeds = speed_verdicts(verdicts)
     if not speeds:
         return None

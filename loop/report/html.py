@@ -128,9 +128,8 @@ def render_body(markdown: str, figures: Sequence[Figure]) -> dict[str, str]:
 
 
 def _mark_cell(token: Token, cell: Token, heads: list[str], column: int) -> None:
-    """Add attributes to a cell of a table (`token` opens it): the column's title, for narrow pages
-    that show rows as lists; and the colour of a first word that is an outcome, such as `faster`. A
-    head joins `heads`."""
+    """Mark a cell of a table (`token` opens it) with its column's title, for narrow pages that show
+    rows as lists, and with the colour of an outcome such as `faster`. A head joins `heads`."""
     is_number, pieces = token.attrs.pop("style", "") == "text-align:right", cell.children or []
     if token.type == "th_open":
         heads.append(plain_words(cell.content))

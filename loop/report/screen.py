@@ -67,8 +67,7 @@ def write_and_flush(stream: IO[str], text: str) -> None:
 
 
 def open_streams() -> None:
-    """Open /dev/null for closed standard streams, else the next file becomes one. UsageError for
-    stdout."""
+    """Open /dev/null for closed streams: the next file would become one. UsageError for stdout."""
     is_stdout_closed = sys.stdout is None
     # In this order, each open returns the lowest free descriptor.
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
@@ -84,12 +83,13 @@ def terminal_columns(stream: IO[str]) -> int:
     return shutil.get_terminal_size((80, 24)).columns if stream.isatty() else 80
 
 
+Stream = IO[str] | None  # None: the process's own.
+
+
 class Screen:
     """Output to the user: results on `out` (stdout), messages on `err` (stderr)."""
 
-    def __init__(
-        self, out: IO[str] | None = None, err: IO[str] | None = None, *, is_quiet: bool = False
-    ) -> None:
+    def __init__(self, out: Stream = None, err: Stream = None, *, is_quiet: bool = False) -> None:
         self.out, self.err = out or sys.stdout, err or sys.stderr
         env = os.environ
         is_plain = env.get("NO_COLOR") or env.get("CI") or env.get("TERM") in ("dumb", None)
@@ -175,9 +175,8 @@ def fold(text: str, columns: int) -> str:
 def table_lines(
     heads: Sequence[str], rows: Rows, columns: int, *, folded_column: int = -1
 ) -> list[str]:
-    """A table as lines of at most `columns` characters, if its words allow. Column `folded_column`
-    gets narrower first and may break words, then the widest columns, down to their longest word;
-    none gets below 12."""
+    """A table as lines of at most `columns` characters, if its words allow. `folded_column` gets
+    narrower first and may break words, then the widest, down to their longest word, 12 or more."""
     import textwrap
 
     folded_column %= len(heads)

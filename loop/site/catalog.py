@@ -167,9 +167,8 @@ def site_environment(templates: Path) -> Environment:
 
 
 def write_site(place: Path, files: Iterable[tuple[str, str]]) -> int:
-    """Write a site as the folder `place`. `files`: (path, text) pairs. Returns their number. An
-    interruption leaves no folder. Raises UsageError for a folder that is not empty, LoopError if
-    it cannot be written."""
+    """Write a site of `files` (path, text) as the folder `place`. Returns their number. Leaves no
+    folder if interrupted. Raises UsageError for one that is not empty, LoopError as `file_error`."""
     if place.exists() and not (place.is_dir() and not any(place.iterdir())):
         raise UsageError(f"{place}: is there already", hint="name a new folder, or remove this one")
     scratch = place.parent / f".{place.name}-{secrets.token_hex(6)}.tmp"
