@@ -55,6 +55,7 @@ UNSENT = ("lock", ".reserve")  # Files of a session that mean something on this 
 
 CHECK_COMMAND = "kernels check"  # The machine runs on after it: its user goes on editing.
 START_LIMIT_S = 600.0  # Seconds for a machine to answer after its `start:`.
+Values = Mapping[str, Any]  # Of a command's parameters, by name.
 
 
 def follow_job(job: str, screen: Screen, *, cancel: bool) -> int:
@@ -250,9 +251,6 @@ def run_machine_command(command: str) -> None:
         reason = lines[-1] if lines else completed.ending
         message = f"{hosts_path()}: `{command}` failed: {reason[:300]}"
         raise WorkFailed(message, hint="run it yourself")
-
-
-Values = Mapping[str, Any]  # Of a command's parameters, by name.
 
 
 def run_on_host(command: Command, values: Values, screen: Screen) -> int:

@@ -49,6 +49,7 @@ SessionAnswer = ExportedSession | PlanForecast  # Of `run session --json`; with 
 FLAGS = {"candidates": "max_candidates", "target": "target_ratio"}
 FLAGS |= {name: f"max_{name}" for name in ("minutes", "tokens", "usd")}
 """Field of `Campaign` to its option, if their names differ."""
+NOTHING_TO_EXPLAIN = "nothing is wrong"  # A step that was skipped for this reason is not shown.
 
 
 def start_session(screen: Screen, **values: Any) -> int:
@@ -135,9 +136,6 @@ def trust_project(target: Path | None, variants: Sequence[str]) -> TrustGranted:
     granted = TrustGranted(target=str(trusted_folder), runs=tuple(trusted_commands))
     granted._note = note
     return granted
-
-
-NOTHING_TO_EXPLAIN = "nothing is wrong"  # A step that was skipped for this reason is not shown.
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,7 @@ from loop.store import sessions
 from loop.store.journal import finished_steps, open_step
 
 MOST_WAITING = 10  # Most waiting sessions that are listed, newest first.
+MOST_SESSIONS = len(LETTERS)
 
 
 @dataclass(frozen=True)
@@ -193,9 +194,6 @@ def _time_of_budget(seconds: float, budget_s: float) -> str:
     is_over = bool(budget_s) and seconds > budget_s
     excess = f", {seconds / budget_s:.1f} times its budget" if is_over else ""
     return f"{say.seconds(seconds)} of {say.seconds(budget_s)}{excess}"
-
-
-MOST_SESSIONS = len(LETTERS)
 
 
 class SessionLine(Model):

@@ -42,6 +42,8 @@ ROUNDS = 6  # Rounds of timed calls, an output each is judged: half wrong are mi
 TRIALS = {kernelbench.NAME: 5, gpumode.NAME: 1, flashinfer.TRACE: 3, flashinfer.SOL: 10}
 """Format to its stated number of input sets per case."""
 MOST_CASES = 8  # Most cases on which controls are tried.
+ControlKind = Literal["honest", "idle", "mistake"]
+Answers = dict[str, tuple[Control, Path]]  # Name of a variant to its control and its file.
 
 
 @dataclass(frozen=True)
@@ -176,9 +178,6 @@ def _run_steps(
     return answer.steps, code
 
 
-ControlKind = Literal["honest", "idle", "mistake"]
-
-
 class JudgedControl(Model):
     """One control (an answer known to be right or wrong) and both verdicts on it."""
 
@@ -285,9 +284,6 @@ def choose_controls(
         if control.shows and control.make not in makes:
             makes.add(control.make)
             yield control
-
-
-Answers = dict[str, tuple[Control, Path]]  # Name of a variant to its control and its file.
 
 
 @dataclass(frozen=True)

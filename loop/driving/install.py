@@ -20,6 +20,9 @@ BEGIN = "<!-- loop: begin. `loop agents install` writes what follows anew -->"
 END = "<!-- loop: end -->"
 TEMPLATES = markdown_environment(shipped("templates") / "agents")
 TEMPLATES.globals |= {"begin": Markdown(BEGIN), "end": Markdown(END)}
+SKILL_PATHS = (Path(".agents/skills/loop/SKILL.md"), Path(".claude/skills/loop/SKILL.md"))
+"""Where clients look for skills: most in the first place, Claude Code in the second."""
+AGENTS_PATH = Path("AGENTS.md")
 
 
 def skill_text() -> str:
@@ -49,11 +52,6 @@ def skill_text() -> str:
         exit_codes={str(int(code)): code.meaning for code in ExitCode},
         error_codes=ERROR_CODES,
     )
-
-
-SKILL_PATHS = (Path(".agents/skills/loop/SKILL.md"), Path(".claude/skills/loop/SKILL.md"))
-"""Where clients look for skills: most in the first place, Claude Code in the second."""
-AGENTS_PATH = Path("AGENTS.md")
 
 
 class AgentFiles(Printed):

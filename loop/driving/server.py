@@ -47,6 +47,16 @@ UNENDED_STATES = ("queued", "running")
 CANCEL_LIMIT_S = 20.0  # Seconds for a job to end after it was cancelled.
 JobId = Annotated[str, Argument(help="An id that a tool returned, or last.")]
 WaitS = Annotated[float, Option(help="Seconds to wait.", min=0, max=LONGEST_WAIT_S)]
+HIDDEN = {
+    # How a result is printed.
+    *("json", "events", "form", "format_name", "output", "limit", "link"),
+    # For a proposer that is a program, or for whoever pays.
+    *("width", "proposer_minutes", "quiet_minutes", "max_tokens", "ai_usd"),
+    # What names a program, opens the environment to one, or spends money.
+    *("command", "probe", "probe_limit_s", "env", "on", "keep_host", "executor"),
+}
+"""Parameters that no tool has: only a person may set them."""
+WAIT_S = 30.0  # Seconds that a call waits for the job that it started, without a `wait_s`.
 
 
 class JobState(Printed):
@@ -160,16 +170,6 @@ def job_cancel(job: JobId = "last") -> JobState:
     return wait_for_job(folder, CANCEL_LIMIT_S)
 
 
-HIDDEN = {
-    # How a result is printed.
-    *("json", "events", "form", "format_name", "output", "limit", "link"),
-    # For a proposer that is a program, or for whoever pays.
-    *("width", "proposer_minutes", "quiet_minutes", "max_tokens", "ai_usd"),
-    # What names a program, opens the environment to one, or spends money.
-    *("command", "probe", "probe_limit_s", "env", "on", "keep_host", "executor"),
-}
-"""Parameters that no tool has: only a person may set them."""
-WAIT_S = 30.0  # Seconds that a call waits for the job that it started, without a `wait_s`.
 JOB_WAIT = Command("job wait", job_wait, mcp="reads")  # No command of the command line.
 JOB_CANCEL = Command("job cancel", job_cancel, mcp="ends")  # Nor is this.
 

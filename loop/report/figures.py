@@ -27,6 +27,9 @@ INTERVAL_HEIGHT, NAME_HEIGHT, LEGEND_HEIGHT = 14.0, 16.0, 18.0
 MAX_NAME_WIDTH = 150.0  # Most width of a variant's name.
 MAX_FACTOR_BEYOND = 4.0  # An interval so far beyond the outermost ratio is cut, with an arrow.
 SHAPES = ("circle", "square", "triangle", "diamond")
+MAX_MARKS = 6
+_FINE_STEPS = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0)
+_FINEST_STEPS = (1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0)
 _COLOURS = {
     "paper": ("#ffffff", "#0d1117"),
     "ink": ("#1f2328", "#f0f6fc"),
@@ -139,11 +142,6 @@ def mark(x: float, y: float, variant_number: int) -> str:
     }[shape]
     points_text = " L".join(f"{coord(x + dx)} {coord(y + dy)}" for dx, dy in corners)
     return f'<path class="{kind}" d="M{points_text} Z" stroke-width="1.5"/>'
-
-
-MAX_MARKS = 6
-_FINE_STEPS = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0)
-_FINEST_STEPS = (1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0)
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,9 @@ COMPARISON_NOTE = (
 SPEED_NOTE = "A ratio is the library's time over the variant's: above 1 the variant is faster."
 ROOF_FACTS = ("flops", "bytes", "time_us", "flops_share", "bandwidth_share")  # Of a profile.
 RATES_NOTE = " GB/s and GFLOP/s are the manifest's `bytes` and `flops` over the variant's time."
+MOST_NAMED_WORKLOADS = 4  # Most workloads that are named; more are only counted.
+MOST_LINES = 60  # Lines of the culprit's diff in the report; git has the rest.
+Roof = tuple[float, float] | None  # Peak FLOP/s and bytes/s of the device; None: unknown.
 
 
 def correctness_sections(
@@ -132,9 +135,6 @@ def describe_location(check: Check, signature: Signature) -> str:
             place = f"between {span.first} and {span.last}"
             partial.append(f"{span.count} of {span.size} {indices} {place}")
     return ", ".join([*partial, *whole]) or "its one element"
-
-
-Roof = tuple[float, float] | None  # Peak FLOP/s and bytes/s of the device; None: unknown.
 
 
 def find_roof(profiles: Sequence[Profile]) -> Roof:
@@ -241,10 +241,6 @@ def _speed_row(timing: Measurement, verdict: SpeedVerdict, roof: Roof) -> tuple[
         "-" if flops_per_s is None else say.significant(flops_per_s / 1e9),
         share_text,
     )
-
-
-MOST_NAMED_WORKLOADS = 4  # Most workloads that are named; more are only counted.
-MOST_LINES = 60  # Lines of the culprit's diff in the report; git has the rest.
 
 
 def headline(answer: BisectAnswer) -> str:

@@ -9,6 +9,8 @@ from loop.model.change import KeptChange
 from loop.model.measurement import Interval
 from loop.model.money import Bill
 
+RESOURCE_NAMES = {"gpu": "GPU", "engineer": "engineer", "ai": "AI"}
+
 
 def significant(value: float, digits: int = 3) -> str:
     """Format a number with so many significant digits and no exponent: 0.0123, 1.23, 123, 1,230."""
@@ -100,9 +102,6 @@ def count(number: int, noun: str) -> str:
 def listed_words(words: Sequence[str]) -> str:
     """`a`, `a and b`, `a, b and c`."""
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
-
-
-RESOURCE_NAMES = {"gpu": "GPU", "engineer": "engineer", "ai": "AI"}
 
 
 def cost_and_return(bill: Bill, duration_s: float) -> str:

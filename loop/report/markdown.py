@@ -10,6 +10,17 @@ from loop.base.errors import ESCAPE_SEQUENCES
 _ESCAPES = re.compile(ESCAPE_SEQUENCES)
 _REMOVED_CATEGORIES = ("Cc", "Cf", "Cs", "Co", "Cn")
 """Unicode categories to remove: controls, invisible and direction marks, surrogates, unassigned."""
+MAX_LINE = 2000  # Most characters of a line in a fenced block.
+MAX_PADDED = 48  # Only cells up to this width are padded with spaces.
+EMPTY_CELLS = ("", "-", "0", "0 MiB", "0 %")  # A column with only these cells is left out.
+_TAG = re.compile(r"<(?=[A-Za-z/!?])")
+_ENTITY = re.compile(r"&(?=#?\w+;)")
+_SPECIAL = re.compile(r"[\\`*|~]")
+_EMPHASIS = re.compile(r"(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
+_LINK = re.compile(r"\](?=[(\[:])")
+_MATHEMATICS = re.compile(r"\$(?!\d)")
+_BLOCK = re.compile(r"^(\d+(?=[.)](?:\s|$))|(?=[#+=>-]))")  # Ends where a backslash is needed.
+_SPAN = re.compile(r"(`[^`]+`)")
 
 
 def plain_text(text: object) -> str:
@@ -35,18 +46,6 @@ def shortened(text: object, max_characters: int) -> str:
     kept = line[: max(max_characters - 3, 0)]
     kept = kept[: kept.rindex("`")] if kept.count("`") % 2 else kept.rpartition(" ")[0] or kept
     return f"{kept.rstrip(' ,:;.(')}..."
-
-
-MAX_LINE = 2000  # Most characters of a line in a fenced block.
-MAX_PADDED = 48  # Only cells up to this width are padded with spaces.
-_TAG = re.compile(r"<(?=[A-Za-z/!?])")
-_ENTITY = re.compile(r"&(?=#?\w+;)")
-_SPECIAL = re.compile(r"[\\`*|~]")
-_EMPHASIS = re.compile(r"(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
-_LINK = re.compile(r"\](?=[(\[:])")
-_MATHEMATICS = re.compile(r"\$(?!\d)")
-_BLOCK = re.compile(r"^(\d+(?=[.)](?:\s|$))|(?=[#+=>-]))")  # Ends where a backslash is needed.
-_SPAN = re.compile(r"(`[^`]+`)")
 
 
 class Markdown(str):
@@ -103,9 +102,6 @@ def fenced_block(lines: Sequence[str], language: str = "sh", max_lines: int | No
     text = "\n".join(plain_text(line)[:MAX_LINE] for line in visible_lines)
     fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
     return f"{fence}{language}\n{text}\n{fence}"
-
-
-EMPTY_CELLS = ("", "-", "0", "0 MiB", "0 %")  # A column with only these cells is left out.
 
 
 @dataclass(frozen=True)

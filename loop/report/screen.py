@@ -27,6 +27,16 @@ KIND_BY_WORD: dict[str, ColourKind] = {
     **dict.fromkeys(("skipped", "same", "recorded"), "soft"),
 }
 """Words that are coloured at the start of a text, to their kind."""
+CLEAR_LINE = "\r\x1b[K"
+_COMMAND_AT_END = re.compile(r"(?<=: )(?:loop|pip|git|cd|export) \S.*$")
+"""A command at the end of a line. It is never folded, so that users can copy it."""
+TREE_PREFIX = " │├└─"  # Characters before a line's text: spaces and tree branches.
+_NO_BREAK = "\x00"  # Replaces the spaces of a command while its line is folded.
+MESSAGES_VARIABLE = "LOOP_TALK"  # Set by a parent `loop`: it stores messages, also with `--json`.
+Rows = Iterable[Sequence[Any]]
+Stream = IO[str] | None  # None: the process's own.
+NO_READER_ERRORS = (errno.EPIPE, errno.EIO, errno.ENXIO, errno.EBADF)
+"""Errors of a write without a reader: the pipe's reader has ended or the terminal is closed."""
 
 
 def colour_class(text: str) -> str:
@@ -39,17 +49,6 @@ def style_sheet() -> str:
     light = "".join(f"--{name}:{colour['light']};" for name, colour in COLOURS.items())
     dark = "".join(f"--{name}:{colour['dark']};" for name, colour in COLOURS.items())
     return f":root{{{light}}}@media screen and (prefers-color-scheme:dark){{:root{{{dark}}}}}"
-
-
-CLEAR_LINE = "\r\x1b[K"
-_COMMAND_AT_END = re.compile(r"(?<=: )(?:loop|pip|git|cd|export) \S.*$")
-"""A command at the end of a line. It is never folded, so that users can copy it."""
-TREE_PREFIX = " │├└─"  # Characters before a line's text: spaces and tree branches.
-_NO_BREAK = "\x00"  # Replaces the spaces of a command while its line is folded.
-MESSAGES_VARIABLE = "LOOP_TALK"  # Set by a parent `loop`: it stores messages, also with `--json`.
-Rows = Iterable[Sequence[Any]]
-NO_READER_ERRORS = (errno.EPIPE, errno.EIO, errno.ENXIO, errno.EBADF)
-"""Errors of a write without a reader: the pipe's reader has ended or the terminal is closed."""
 
 
 def write_and_flush(stream: IO[str], text: str) -> None:
@@ -81,9 +80,6 @@ def open_streams() -> None:
 def terminal_columns(stream: IO[str]) -> int:
     """Width of the terminal in columns; 80 if the stream is no terminal."""
     return shutil.get_terminal_size((80, 24)).columns if stream.isatty() else 80
-
-
-Stream = IO[str] | None  # None: the process's own.
 
 
 class Screen:

@@ -32,6 +32,9 @@ from loop.steps.setting import read_setting
 from loop.store import sessions
 
 SAFE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
+LONGEST = 20_000  # Most characters of one text that a page shows.
+NEWEST = 12  # Most sessions on the first page, newest first.
+MOST_LISTED = 100  # Most sessions on the page of a pattern, plan or kernel, newest first.
 
 
 def stem(name: str) -> str:
@@ -43,9 +46,6 @@ def stem(name: str) -> str:
 def page_path(section: str, name: str) -> str:
     """Path of an item's page, from the top of the site."""
     return f"{section}/{stem(name)}.html"
-
-
-LONGEST = 20_000  # Most characters of one text that a page shows.
 
 
 def clean_text(text: str, longest: int = LONGEST) -> str:
@@ -77,10 +77,6 @@ class Contents:
     def of_plan(self, name: str) -> list[SessionRow]:
         """Sessions of a plan, newest first."""
         return [row for row in reversed(self.rows) if row.plan == name]
-
-
-NEWEST = 12  # Most sessions on the first page, newest first.
-MOST_LISTED = 100  # Most sessions on the page of a pattern, plan or kernel, newest first.
 
 
 def pages(templates: Path, contents: Contents) -> Iterator[tuple[str, str]]:
