@@ -32,8 +32,7 @@ WORKERS = "loop.workers.program"  # Starts processes. Before its import, none ha
 WRONG_PATHS = (errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR)  # The user named such a path.
 AGAIN = "run the same command again"
 Answer = TypeVar("Answer")
-UsageErrorOfTyper: Any = typer.BadParameter.__mro__[2]
-"""The exception class for unknown commands and options. typer does not export it by name."""
+UsageErrorOfTyper: Any = typer.BadParameter.__mro__[2]  # Of unknown words; typer hides its name.
 
 
 def main() -> None:

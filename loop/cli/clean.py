@@ -21,12 +21,9 @@ from loop.repository.worktree import Worktree, list_worktrees
 from loop.store.sessions import HEAD, LOCK, SessionFolder
 
 State = Literal["in use", "waits", "left over", "unknown"]
-CACHE_FOLDERS = {
-    "builds": "compiled kernels",
-    "index": "index of sessions",
-    "tasks": "targets made of tasks in other formats",
-}
-"""Folder below the cache folder to what it holds."""
+# Folder below the cache folder to what it holds.
+CACHE_FOLDERS = {"builds": "compiled kernels", "index": "index of sessions"}
+CACHE_FOLDERS["tasks"] = "targets made of tasks in other formats"
 
 
 class LeftItem(Model):

@@ -21,18 +21,15 @@ from typer.core import TyperCommand, TyperGroup
 
 ON_HOST = "cli.hosts:run_on_host"  # Runs a command elsewhere. By name: it imports this module.
 HELP = {"help_option_names": ["-h", "--help"]}
-FIRST = (
-    *("run session", "init", "trust", "kernels verify", "kernels measure"),
-    *("optimize", "bisect", "report", "status", "doctor"),
-)
-"""The commands that `loop --help` lists first."""
+# The commands that `loop --help` lists first.
+FIRST: tuple[str, ...] = ("run session", "init", "trust", "kernels verify", "kernels measure")
+FIRST += ("optimize", "bisect", "report", "status", "doctor")
 GROUP: dict[str, Any] = {"no_args_is_help": True, "context_settings": HELP}
 GROUP |= {"pretty_exceptions_enable": False, "rich_markup_mode": None}
 ALL: list["Command"] = []  # Every command, in the order of definition.
 METAVARS = {int: "NUMBER", float: "NUMBER", str: "TEXT", Path: "PATH"}
 """Type of an option to the placeholder of its value in help, if the option names none."""
-McpEffect = Literal["", "reads", "starts", "ends"]
-"""What an MCP call does; empty: no MCP tool. `starts`: begins work that may outlast the call."""
+McpEffect = Literal["", "reads", "starts", "ends"]  # Empty: no tool. `starts` may outlast a call.
 JSON = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
 Function = TypeVar("Function", bound=Callable[..., int | None])
 Request = TypeVar("Request")
@@ -177,10 +174,9 @@ class Command:
         return [*self.words.split(), *options, *(["--", *arguments] if arguments else [])]
 
     def call(self, values: Mapping[str, Any], screen: Any = None) -> int:
-        """Run the command with these values and return the exit code; with `--on`, there. `screen`:
-        None is the process's own. `work` gets the values that it has parameters for, `json` also as
-        `as_json`. For its parameter `request`, a dataclass is made of the values. `work` returns an
-        exit code (None: 0) if it printed by itself, else a result to print, or it and a code."""
+        """Run the command with these values and return the exit code; with `--on`, there. `work`
+        gets the values that it has parameters for, and for `request` a dataclass of them. It
+        returns an exit code if it printed by itself, else a result to print, or that and a code."""
         from loop.base.places import MANIFEST
         from loop.library.definitions import BUNDLED_TARGET
 

@@ -334,11 +334,10 @@ def optimize(
 ) -> None:
     """Let a program change a kernel; keep what is faster.
 
-    Each change is judged, until a budget or --stall is reached. A proposer is any command.
-    It reads the brief from stdin or {brief}, edits files in {workdir}, and ends.
-    `loop` judges the edit in a folder of its own. It never touches your checkout. The proposer may
-    call `loop kernels check`, which says in seconds whether an edit is right and counts as no
-    candidate. If it has nothing more to propose, it writes {"done": true} into {answer}.
+    A proposer is any command. It reads the brief from stdin or {brief}, edits files in {workdir},
+    and ends. `loop` judges each edit in a folder of its own, never in your checkout, until a budget
+    or --stall is reached. The proposer may call `loop kernels check`, which says in seconds whether
+    an edit is right. If it has nothing more to propose, it writes {"done": true} into {answer}.
     """
 
 
@@ -373,15 +372,14 @@ def bisect(
 ) -> None:
     """Find the commit that made a kernel slower or wrong.
 
-    Or that made a command fail: --probe.
-
     loop builds each commit by that commit's recipe in a worktree, and judges it by today's gate,
     next to the good commit. Results are stored: the same command continues an interrupted search.
 
-    With --probe, a command judges a worktree of each commit. It runs in your current folder there,
-    or in the target's folder if you are outside its repository. Exit codes 126 and 127 (cannot be
-    run) are an error at the good end, and bad elsewhere, as in `git bisect run`. A commit that
-    takes longer than --probe-limit-s is skipped. `timeout S COMMAND` makes it bad.
+    With --probe, loop finds the commit that made a command fail, in a worktree of each. The command
+    runs in your current folder there, or in the target's folder if you are outside its repository.
+    Exit codes 126 and 127 (cannot be run) are an error at the good end, and bad elsewhere, as in
+    `git bisect run`. A commit that takes longer than --probe-limit-s is skipped.
+    `timeout S COMMAND` makes it bad.
 
     Two builds of the same source may differ by 1 % or 2 % through the layout of their code. loop
     estimates that difference. If no single commit exceeds it, loop names a range of commits.
@@ -401,8 +399,7 @@ def clean(
 ) -> None:
     """List worktrees that loop left behind and no session needs. Then ask, and remove them.
 
-    Only worktrees that loop made are listed. A session that can be resumed keeps its worktree. So
-    does one with uncommitted edits.
+    A session that can be resumed keeps its worktree. A worktree with uncommitted edits stays, too.
     """
 
 
@@ -429,8 +426,7 @@ def report(
 
     html is one file that needs nothing else. `loop patterns schema report` describes json.
 
-    A summary is for a job's page or a comment: it is shortened by whole rows, and begins with a
-    mark by which a workflow finds its own comment again.
+    A summary, for a job's page or a comment, loses whole rows, and begins with a mark to find it.
     """
 
 

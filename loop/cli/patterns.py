@@ -30,15 +30,9 @@ from loop.session.recorded import read_histories
 from loop.steps.setting import read_setting
 from loop.store import sessions
 
-SCHEMAS: dict[str, type[Model]] = {
-    "pattern": Pattern,
-    "plan": Plan,
-    "target": Target,
-    "rates": RateCard,
-    "history": History,
-    "report": ExportedSession,
-}
-"""JSON Schemas that ship with loop, by file name."""
+# JSON Schemas that ship with loop, by file name.
+SCHEMAS: dict[str, type[Model]] = {"pattern": Pattern, "plan": Plan, "target": Target}
+SCHEMAS |= {"rates": RateCard, "history": History, "report": ExportedSession}
 PRINTED = "commands"  # Name of the schema of what each command prints with `--json`.
 NAMES = (*SCHEMAS, PRINTED)
 WORD = re.compile(r"[^\W_]+")

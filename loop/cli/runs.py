@@ -46,9 +46,8 @@ from loop.steps.spread import write_samples
 from loop.store import sessions
 
 SessionAnswer = ExportedSession | PlanForecast  # Of `run session --json`; with --dry-run.
-FLAGS = {"candidates": "max_candidates", "target": "target_ratio"}
+FLAGS = {"candidates": "max_candidates", "target": "target_ratio"}  # Field of `Campaign` to option.
 FLAGS |= {name: f"max_{name}" for name in ("minutes", "tokens", "usd")}
-"""Field of `Campaign` to its option, if their names differ."""
 NOTHING_TO_EXPLAIN = "nothing is wrong"  # A step that was skipped for this reason is not shown.
 
 

@@ -157,8 +157,8 @@ def next_session(target: Path | None) -> NextSession:
 
 
 def gather_status(target: Path | None, now: datetime.datetime | None = None) -> Status:
-    """Collect the status of a project. Where a definition has a mistake, `no_milestone` says so in
-    place of a proposed next session (`milestone`). `now`: for tests."""
+    """The status of a project. In place of a `milestone`, `no_milestone` says what mistake a
+    definition has. `now`: for tests."""
     now = now or datetime.datetime.now(datetime.UTC)
     here = find_project(target, Path.cwd())
     card, root = rates(here), here.sessions

@@ -123,8 +123,7 @@ class TwoVerdicts(Printed):
     """What loop's measurement did not exercise."""
 
     def show(self, screen: Screen) -> None:
-        """Print a row per answer (both verdicts with their ratios), what was not exercised, the
-        reason for each verdict, and possible causes of disagreement."""
+        """Print a row per answer, what was not exercised, reasons, and causes of disagreement."""
         rows, answers_by_reason = [], dict[tuple[str, str], list[str]]()
         for verdict in self.verdicts:
             their, cells = verdict.theirs, [verdict.answer]
@@ -398,10 +397,10 @@ class Audit:
         return verdicts, ""
 
     def apply_stated_rule(self, names: Sequence[str]) -> dict[str, Any]:
-        """Run `loop.workers.stated`, which applies the format's stated rule, and return its JSON.
-        Without names: shapes of `inputs` and `outputs`, and `findings` on the task. With names of
-        answers: `verdicts` by name, each with `status`, `why` and `same` (no value differs from the
-        reference's). Raises WorkFailed if the program gives no result."""
+        """Run `loop.workers.stated`, which applies the format's stated rule. Returns its JSON:
+        shapes of `inputs` and `outputs`, and `findings` on the task; or, with names of answers,
+        `verdicts` by name: `status`, `why`, `same` (as the reference's values). Raises WorkFailed
+        without a result."""
         target, judging, task = self.setting.target, self.task.judging, self.task
         generator, modules, checker = target.generator, target.modules, target.checker
         assert generator is not None

@@ -47,15 +47,12 @@ UNENDED_STATES = ("queued", "running")
 CANCEL_LIMIT_S = 20.0  # Seconds for a job to end after it was cancelled.
 JobId = Annotated[str, Argument(help="An id that a tool returned, or last.")]
 WaitS = Annotated[float, Option(help="Seconds to wait.", min=0, max=LONGEST_WAIT_S)]
-HIDDEN = {
-    # How a result is printed.
-    *("json", "events", "form", "format_name", "output", "limit", "link"),
-    # For a proposer that is a program, or for whoever pays.
-    *("width", "proposer_minutes", "quiet_minutes", "max_tokens", "ai_usd"),
-    # What names a program, opens the environment to one, or spends money.
-    *("command", "probe", "probe_limit_s", "env", "on", "keep_host", "executor"),
-}
-"""Parameters that no tool has: only a person may set them."""
+# Parameters that no tool has, as only a person may set them. Those for a printed result:
+HIDDEN = {"json", "events", "form", "format_name", "output", "limit", "link"}
+# For a proposer that is a program, or for whoever pays:
+HIDDEN |= {"width", "proposer_minutes", "quiet_minutes", "max_tokens", "ai_usd"}
+# Those that name a program, open the environment to one, or spend money:
+HIDDEN |= {"command", "probe", "probe_limit_s", "env", "on", "keep_host", "executor"}
 WAIT_S = 30.0  # Seconds that a call waits for the job that it started, without a `wait_s`.
 
 

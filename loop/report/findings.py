@@ -19,10 +19,8 @@ from loop.report.sections import Line, Section
 
 ALIKE_FACTOR = 4.0  # A dimension whose parts have errors within this factor explains nothing.
 MANY_FAILURES = 8  # Most failing workloads of a variant that are described one by one.
-CHECK_COLUMNS = (
-    *("Variant", ">Right", "Not right", ">Largest error", ">Allowed there"),
-    *(">Plain implementation's", "Type", "Build"),
-)
+CHECK_COLUMNS = ["Variant", ">Right", "Not right", ">Largest error", ">Allowed there"]
+CHECK_COLUMNS += [">Plain implementation's", "Type", "Build"]
 COMPARISON_NOTE = (
     "Every output was held against the float64 reference, element by element; the control is the "
     "library through the same checks, on the workloads that are timed."
@@ -169,10 +167,8 @@ def speed_sections(
     title = f"Speed against {baseline}"
     for variant, timings in by_variant.items():
         pairs = [(timing, verdict_of[variant, name]) for name, timing in timings.items()]
-        heads = (
-            *("Workload", "Verdict", ">Ratio [99 % interval]", f">{variant}", f">{baseline}"),
-            *(">GB/s", ">GFLOP/s", ">Of the roof"),
-        )
+        heads = ["Workload", "Verdict", ">Ratio [99 % interval]", f">{variant}", f">{baseline}"]
+        heads += [">GB/s", ">GFLOP/s", ">Of the roof"]
         rounds = sorted({timing.rounds for timing in timings.values()})
         rounds_text = f"{rounds[0]}" if len(rounds) == 1 else f"{rounds[0]} to {rounds[-1]}"
         workloads_text = f"over {say.count(len(pairs), 'workload')}, {rounds_text} rounds each"
@@ -311,7 +307,7 @@ def sections(finished: Sequence[Finished]) -> Iterator[Section]:
             all_probes = probes[-1].model_copy(update={"values": values})
             result = all_probes.describe(output.metric or "latency")
             rows.append((commit[:12], str(len(values)), result))
-        heads = ("Commit", ">Observations", "What came of it")
+        heads = ["Commit", ">Observations", "What came of it"]
         yield Section(table=drop_empty_columns(heads, rows))
         patch = answer.difference.splitlines()
         omission = (f"... {len(patch) - MOST_LINES} more lines",) if len(patch) > MOST_LINES else ()

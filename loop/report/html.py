@@ -21,11 +21,9 @@ from loop.report.figures import STYLE, Figure
 from loop.report.screen import colour_class, style_sheet
 from loop.report.templates import make_environment
 
-_SAFE_LINK = re.compile(r"https?://|#|[\w./-]+(?:$|[?#])")
-"""Allowed links: the web, this page, a file in the report's folder."""
+_SAFE_LINK = re.compile(r"https?://|#|[\w./-]+(?:$|[?#])")  # The web, this page, a file beside.
 _FOLD_TAG = re.compile(r"</?details>|<summary>(?P<summary>.*)</summary>")
-_BOX = '<div class="scroll" role="group" tabindex="0" aria-label="{}">'
-"""Begin of what scrolls on a narrow page. Screen readers read its label."""
+_BOX = '<div class="scroll" role="group" tabindex="0" aria-label="{}">'  # For narrow pages.
 _html = functools.partial(Token, "html_block", "", 0)  # A token of HTML, which is its `content`.
 
 

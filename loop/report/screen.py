@@ -92,8 +92,7 @@ class Screen:
         is_lively = self.err.isatty() and not is_plain
         self.may_animate = is_lively and not is_quiet
         is_forced = env.get("FORCE_COLOR", "") not in ("", "0") and not env.get("NO_COLOR")
-        self.has_colours = is_forced or is_lively
-        """Whether to colour words: on a terminal, or with FORCE_COLOR. NO_COLOR overrides both."""
+        self.has_colours = is_forced or is_lively  # NO_COLOR overrides both.
         self.is_quiet = is_quiet  # Print only errors: for `--json` without a terminal.
 
     def data(self, text: str) -> None:

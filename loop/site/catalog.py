@@ -148,23 +148,21 @@ def site_environment(templates: Path) -> Environment:
         "usd": say.usd,
         "billed": say.billed_usd,
         "seconds": say.seconds,
-        "times": say.speedup_text,
         "day": say.day,
-        "stem": stem,
-        "status": lambda row: "recorded" if row.recorded else row.status or "open",
-        "kind": colour_class,
-        "yaml": lambda value: to_json(value).strip(),
     }
-    env.globals |= {
-        "page": page_path,
-        "place": lambda row: row.environment.gpu or row.environment.processor or "unknown machine",
-    }
+    env.filters |= {"times": say.speedup_text, "kind": colour_class, "stem": stem}
+    env.filters["yaml"] = lambda value: to_json(value).strip()
+    env.filters["status"] = lambda row: "recorded" if row.recorded else row.status or "open"
+    env.globals["page"] = page_path
+    env.globals["place"] = lambda row: (
+        row.environment.gpu or row.environment.processor or "an unknown machine"
+    )
     return env
 
 
 def write_site(place: Path, files: Iterable[tuple[str, str]]) -> int:
     """Write a site of `files` (path, text) as the folder `place`. Returns their number. Leaves no
-    folder if interrupted. Raises UsageError for one that is not empty, LoopError as `file_error`."""
+    folder if interrupted. UsageError for one that is not empty, LoopError as `file_error`."""
     if place.exists() and not (place.is_dir() and not any(place.iterdir())):
         raise UsageError(f"{place}: is there already", hint="name a new folder, or remove this one")
     scratch = place.parent / f".{place.name}-{secrets.token_hex(6)}.tmp"
