@@ -28,7 +28,7 @@ except KeyboardInterrupt:  # Imports take a third of a second, in which nothing 
 
 __all__ = ("ALL", "app", "call_with_loop_errors", "commands", "main")
 app = build_app()
-WORKERS = "loop.workers.program"  # Starts processes. Before its import, none has to be ended.
+
 WRONG_PATHS = (errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR)  # The user named such a path.
 AGAIN = "run the same command again"
 Answer = TypeVar("Answer")
@@ -95,13 +95,10 @@ def _command_text() -> str:
 def _print_error(error: LoopError) -> None:
     """Print an error to stderr; with `--json` or `--events` also to stdout as JSON."""
     if options := _json_options():
-        import json
-
         from loop.base.documents import to_json
 
-        text = to_json(error.as_json(_command_text()))
-        if options == ["--events"]:  # Each event is one line.
-            text = json.dumps(json.loads(text))
+        indent = None if options == ["--events"] else 1  # Each event is one line.
+        text = to_json(error.as_json(_command_text()), indent)
         with contextlib.suppress(MachineFailure):  # Stdout is closed; stderr still gets the error.
             screen_for().data(text)
     screen_for().fail(error)
@@ -151,7 +148,8 @@ def _stop_on_signal(number: int, frame: FrameType | None) -> None:
     """Signal handler: raise Stopped. During an import, exit at once: Python may swallow the
     exception. So may pydantic, which calls a valid file invalid then: the noted signal tells."""
     store_signal_number(number)
-    while frame is not None and WORKERS not in sys.modules:  # So far no process was started.
+    # Until `loop.workers.program` is imported, no process was started that has to be ended.
+    while frame is not None and "loop.workers.program" not in sys.modules:
         if frame.f_code.co_filename.startswith("<frozen importlib"):
             os._exit(ExitCode.INTERRUPTED)
         frame = frame.f_back

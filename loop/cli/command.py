@@ -1,7 +1,7 @@
 """`@command`: makes a function with `Annotated` parameters a command of the command line.
 
 Help, `--json`, `--on HOST` and MCP tools are derived from the function's signature and docstring.
-`calls` names the function that does the work. It is imported only when the command runs, so help
+`work` names the function that does the work. It is imported only when the command runs, so help
 and errors about names are quick. Its result is printed: as JSON with `--json`, else by its `show`.
 """
 
@@ -19,7 +19,6 @@ from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-ON_HOST = "cli.hosts:run_on_host"  # Runs a command elsewhere. By name: it imports this module.
 HELP = {"help_option_names": ["-h", "--help"]}
 # The commands that `loop --help` lists first.
 FIRST: tuple[str, ...] = ("run session", "init", "trust", "kernels verify", "kernels measure")
@@ -27,8 +26,7 @@ FIRST += ("optimize", "bisect", "report", "status", "doctor")
 GROUP: dict[str, Any] = {"no_args_is_help": True, "context_settings": HELP}
 GROUP |= {"pretty_exceptions_enable": False, "rich_markup_mode": None}
 ALL: list["Command"] = []  # Every command, in the order of definition.
-METAVARS = {int: "NUMBER", float: "NUMBER", str: "TEXT", Path: "PATH"}
-"""Type of an option to the placeholder of its value in help, if the option names none."""
+METAVARS = {int: "NUMBER", float: "NUMBER", str: "TEXT", Path: "PATH"}  # Of options, by type.
 McpEffect = Literal["", "reads", "starts", "ends"]  # Empty: no tool. `starts` may outlast a call.
 JSON = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
 Function = TypeVar("Function", bound=Callable[..., int | None])
@@ -183,7 +181,7 @@ class Command:
         as_json, target = bool(values.get("json")), values.get("target")
         screen = screen or screen_for(as_json=bool(as_json or values.get("events")))
         if values.get("on") or values.get("keep_host"):
-            return int(import_object(ON_HOST)(self, values, screen))
+            return int(import_object("cli.hosts:run_on_host")(self, values, screen))
         is_unnamed = "target" in values and target is None and not values.get("path")
         if is_unnamed and not Path(MANIFEST).is_file():
             here = [f"--target {path.parent}" for path in sorted(Path().glob(f"*/{MANIFEST}"))]

@@ -21,9 +21,10 @@ Threads = Annotated[int | None, "CPU threads of each process. Default: all cores
 Seed = Annotated[int, "Seed of all inputs."]
 SETS = "A workload set, or one workload by its sizes, as in 'B=1 H=2 S=65 D=64'; may be repeated."
 Sets = Annotated[Words, Option(metavar="NAME", help=SETS)]
+TaskPath = Annotated[Path, Argument(help="A task; see `loop targets inspect --help`.")]
 Form = Annotated[str | None, Option("--format", help="Format of the task. Default: recognised.")]
 PYTHON = "LOOP_EVALUATOR_PYTHON"
-EvaluatorPython = Annotated[str | None, Option(help="Python that runs it.", envvar=PYTHON)]
+
 Hypothesis = Annotated[str, Option(help="What you suspect, and changed.", envvar="LOOP_HYPOTHESIS")]
 On = Annotated[str | None, Option(metavar="HOST", help="Run on this machine of hosts.yaml.")]
 KeepHost = Annotated[bool, Option("--keep-host", help="With --on: leave that machine running.")]
@@ -77,9 +78,9 @@ def session_options(
 
 
 def task_options(
-    path: Annotated[Path, Argument(help="A task; see `loop targets inspect`.")],
+    path: TaskPath,
     evaluator: Annotated[Path | None, Option(metavar="DIR", help="Its checkout.")] = None,
-    evaluator_python: EvaluatorPython = None,
+    evaluator_python: Annotated[str | None, Option(help="Its Python.", envvar=PYTHON)] = None,
     limit_minutes: Annotated[float, Option(help="Time of the evaluator per answer.", min=0)] = 10.0,
     format_name: Form = None,
     device: Device = "auto",
@@ -126,9 +127,7 @@ def init(
     mcp="reads",
     result="formats.model:Inspected",
 )
-def targets_inspect(
-    path: Annotated[Path, Argument(help="A task.")], format_name: Form = None
-) -> None:
+def targets_inspect(path: TaskPath, format_name: Form = None) -> None:
     """Describe a task in another format: what of it runs here, and why the rest does not.
 
     It reads KernelBench, GPU MODE, FlashInfer Trace and SOL-ExecBench.
@@ -201,7 +200,6 @@ def agents_install(
     "--resume last",
     "--budget-minutes 10 --max-usd 2",
     "--target 23_Softmax.py --variant mine.py",
-    "optimize --variant cpu",
     mcp="starts",
     shared=session_options,
     **SESSION,

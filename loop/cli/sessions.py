@@ -157,8 +157,7 @@ def next_session(target: Path | None) -> NextSession:
 
 
 def gather_status(target: Path | None, now: datetime.datetime | None = None) -> Status:
-    """The status of a project. In place of a `milestone`, `no_milestone` says what mistake a
-    definition has. `now`: for tests."""
+    """The status of a project; a mistake in a definition is in `no_milestone`. `now`: for tests."""
     now = now or datetime.datetime.now(datetime.UTC)
     here = find_project(target, Path.cwd())
     card, root = rates(here), here.sessions

@@ -349,20 +349,19 @@ class Audit:
             kind: ControlKind = "honest" if control.theme == "honest" else "mistake"
             if kind == "mistake" and our_verdict.verdict == "right" and rule.get("same", False):
                 kind = "idle"  # All outputs and inputs equal the reference's.
-            rows.append(
-                JudgedControl(
-                    control=control.name,
-                    make=control.make,
-                    file=str(path),
-                    kind=kind,
-                    ours=our_verdict.verdict,
-                    theirs=their_verdict.status,
-                    why=their_verdict.why,
-                    ours_why=our_verdict.why,
-                    ours_cause=our_verdict.cause,
-                    causes=tuple(explain_disagreement(self.task, our_verdict, their_verdict)),
-                )
+            row = JudgedControl(
+                control=control.name,
+                make=control.make,
+                file=str(path),
+                kind=kind,
+                ours=our_verdict.verdict,
+                theirs=their_verdict.status,
+                why=their_verdict.why,
+                ours_why=our_verdict.why,
+                ours_cause=our_verdict.cause,
+                causes=tuple(explain_disagreement(self.task, our_verdict, their_verdict)),
             )
+            rows.append(row)
         return tuple(rows), no_evaluator
 
     def judge_by_loop(self, subcommand: str, names: list[str]) -> dict[str, theirs.GateVerdict]:
@@ -399,8 +398,7 @@ class Audit:
     def apply_stated_rule(self, names: Sequence[str]) -> dict[str, Any]:
         """Run `loop.workers.stated`, which applies the format's stated rule. Returns its JSON:
         shapes of `inputs` and `outputs`, and `findings` on the task; or, with names of answers,
-        `verdicts` by name: `status`, `why`, `same` (as the reference's values). Raises WorkFailed
-        without a result."""
+        `verdicts` by name: `status`, `why`, `same` as reference. WorkFailed without a result."""
         target, judging, task = self.setting.target, self.task.judging, self.task
         generator, modules, checker = target.generator, target.modules, target.checker
         assert generator is not None
