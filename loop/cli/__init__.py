@@ -98,9 +98,8 @@ def _print_error(error: LoopError) -> None:
         from loop.base.documents import to_json
 
         indent = None if options == ["--events"] else 1  # Each event is one line.
-        text = to_json(error.as_json(_command_text()), indent)
         with contextlib.suppress(MachineFailure):  # Stdout is closed; stderr still gets the error.
-            screen_for().data(text)
+            screen_for().data(to_json(error.as_json(_command_text()), indent))
     screen_for().fail(error)
 
 

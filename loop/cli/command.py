@@ -25,6 +25,21 @@ FIRST: tuple[str, ...] = ("run session", "init", "trust", "kernels verify", "ker
 FIRST += ("optimize", "bisect", "report", "status", "doctor")
 GROUP: dict[str, Any] = {"no_args_is_help": True, "context_settings": HELP}
 GROUP |= {"pretty_exceptions_enable": False, "rich_markup_mode": None}
+HELPS = {
+    "run": "Run a session, a single pattern or one step.",
+    "kernels": "Build, verify and measure kernels without a session.",
+    "patterns": "Browse and check the pattern catalogue.",
+    "plan": "Look at session plans, and at what the next session should do.",
+    "sessions": "Look at recorded sessions.",
+    "targets": "Look at tasks in other formats.",
+    "cost": "What sessions cost, and decisions with money.",
+    "agents": "Files that tell a coding agent how to use loop.",
+    "hosts": "Machines that are reached by ssh.",
+    "jobs": "What waits, runs and has ended, here and on other machines.",
+    "job": "Run one job, wherever its folder lies.",
+    "catalog": "The catalogue of patterns, sessions and kernels as pages.",
+}
+"""First word of a group of commands to the group's help."""
 ALL: list["Command"] = []  # Every command, in the order of definition.
 METAVARS = {int: "NUMBER", float: "NUMBER", str: "TEXT", Path: "PATH"}  # Of options, by type.
 McpEffect = Literal["", "reads", "starts", "ends"]  # Empty: no tool. `starts` may outlast a call.
@@ -230,8 +245,7 @@ def command(words: str, *examples: str, **fields: Any) -> Callable[[Function], F
         """Add the function's command to `ALL`; the function stays as it is."""
         lines = []
         for example in examples or ("",):
-            is_whole = "loop " in example
-            lines.append(example if is_whole else f"loop {words} {example}".rstrip())
+            lines.append(example if "loop " in example else f"loop {words} {example}".rstrip())
         ALL.append(Command(words, function, tuple(lines), **fields))
         return function
 
@@ -277,23 +291,6 @@ VERSION = typer.Option("--version", callback=_print_version, is_eager=True, help
 
 def _describe_loop(version: Annotated[bool, VERSION] = False) -> None:
     """Run GPU-kernel optimisation sessions, and learn from them. Start with: loop run session"""
-
-
-HELPS = {
-    "run": "Run a session, a single pattern or one step.",
-    "kernels": "Build, verify and measure kernels without a session.",
-    "patterns": "Browse and check the pattern catalogue.",
-    "plan": "Look at session plans, and at what the next session should do.",
-    "sessions": "Look at recorded sessions.",
-    "targets": "Look at tasks in other formats.",
-    "cost": "What sessions cost, and decisions with money.",
-    "agents": "Files that tell a coding agent how to use loop.",
-    "hosts": "Machines that are reached by ssh.",
-    "jobs": "What waits, runs and has ended, here and on other machines.",
-    "job": "Run one job, wherever its folder lies.",
-    "catalog": "The catalogue of patterns, sessions and kernels as pages.",
-}
-"""First word of a group of commands to the group's help."""
 
 
 def build_app() -> typer.Typer:

@@ -203,8 +203,7 @@ def _check_file(path: Path, target: Path | None) -> int:
     else:
         pattern = definitions.read_file(path, Pattern)
         known = definitions.patterns(find_project(target, Path.cwd()))
-        patterns = {**known, pattern.value.name: pattern}
-        complaints = check_pattern(pattern, patterns, {})
+        complaints = check_pattern(pattern, {**known, pattern.value.name: pattern}, {})
     if complaints:
         raise DefinitionError(complaints)
     return 1

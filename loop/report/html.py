@@ -22,6 +22,7 @@ from loop.report.screen import colour_class, style_sheet
 from loop.report.templates import make_environment
 
 _SAFE_LINK = re.compile(r"https?://|#|[\w./-]+(?:$|[?#])")  # The web, this page, a file beside.
+_jinja = functools.cache(make_environment)
 _FOLD_TAG = re.compile(r"</?details>|<summary>(?P<summary>.*)</summary>")
 _BOX = '<div class="scroll" role="group" tabindex="0" aria-label="{}">'  # For narrow pages.
 _html = functools.partial(Token, "html_block", "", 0)  # A token of HTML, which is its `content`.
@@ -158,6 +159,3 @@ def render_page(templates: Path, markdown: str, figures: Sequence[Figure], statu
     template = _jinja(templates).get_template("report.html.j2")
     values = {name: Markup(text) for name, text in safe_values.items()}
     return template.render(kind=colour_class(status), policy=policy, **values)
-
-
-_jinja = functools.cache(make_environment)
