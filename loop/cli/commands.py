@@ -24,7 +24,6 @@ Sets = Annotated[Words, Option(metavar="NAME", help=SETS)]
 TaskPath = Annotated[Path, Argument(help="A task; see `loop targets inspect --help`.")]
 Form = Annotated[str | None, Option("--format", help="Format of the task. Default: recognised.")]
 PYTHON = "LOOP_EVALUATOR_PYTHON"
-
 Hypothesis = Annotated[str, Option(help="What you suspect, and changed.", envvar="LOOP_HYPOTHESIS")]
 On = Annotated[str | None, Option(metavar="HOST", help="Run on this machine of hosts.yaml.")]
 KeepHost = Annotated[bool, Option("--keep-host", help="With --on: leave that machine running.")]

@@ -53,9 +53,7 @@ class TaskRequest:
     path: Path
     evaluator: Path | None = None
     evaluator_python: str | None = None
-    limit_minutes: float = (
-        theirs.LIMIT_S / 60
-    )  # That the format's evaluator may take for one answer.
+    limit_minutes: float = theirs.LIMIT_S / 60  # That the evaluator may take for one answer.
     format_name: str | None = None
     device: str = "auto"
     threads: int | None = None

@@ -144,13 +144,8 @@ def site_environment(templates: Path) -> Environment:
             value if isinstance(value, Markup) or not isinstance(value, str) else clean_text(value)
         ),
     )
-    env.filters |= {
-        "usd": say.usd,
-        "billed": say.billed_usd,
-        "seconds": say.seconds,
-        "day": say.day,
-    }
-    env.filters |= {"times": say.speedup_text, "kind": colour_class, "stem": stem}
+    env.filters |= {"usd": say.usd, "billed": say.billed_usd, "seconds": say.seconds}
+    env.filters |= {"times": say.speedup_text, "day": say.day, "kind": colour_class, "stem": stem}
     env.filters["yaml"] = lambda value: to_json(value).strip()
     env.filters["status"] = lambda row: "recorded" if row.recorded else row.status or "open"
     env.globals["page"] = page_path
