@@ -423,7 +423,8 @@ def report(
 
     html is one file that needs nothing else. `loop patterns schema report` describes json.
 
-    A summary, for a job's page or a comment, loses whole rows, and begins with a mark to find it.
+    A summary is for a job's page or a comment: it is shortened by whole rows, and begins with a
+    mark by which a workflow finds its own comment again.
     """
 
 

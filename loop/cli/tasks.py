@@ -396,7 +396,8 @@ class Audit:
     def apply_stated_rule(self, names: Sequence[str]) -> dict[str, Any]:
         """Run `loop.workers.stated`, which applies the format's stated rule. Returns its JSON:
         shapes of `inputs` and `outputs`, and `findings` on the task; or, with names of answers,
-        `verdicts` by name: `status`, `why`, `same` as reference. WorkFailed without a result."""
+        `verdicts` by name, each with `status`, `why` and `same` (no value differs from the
+        reference's). Raises WorkFailed without a result."""
         target, judging, task = self.setting.target, self.task.judging, self.task
         generator, modules, checker = target.generator, target.modules, target.checker
         assert generator is not None
