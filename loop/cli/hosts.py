@@ -338,7 +338,8 @@ def _send_files(
         message = f"{connection.name} has {free_kb >> 10} MiB free; {needed_kb >> 10} are needed"
         hint = f"free some there: {connection.ssh_command} 'du -sh {ssh.LOOP_FOLDER}/*'"
         raise UsageError(message, hint)
-    root, folder = Path(sent.root or PACKAGE), Path(sent.sessions)
+    root = Path(sent.root or PACKAGE)
+    folder = Path(sent.sessions)
     git_config = worktree.git_config_to_send(root) if sent.root else ""
     newest = sessions.list_sessions(folder)[-SENT_SESSIONS:]
     ids = {resumed or "", *sessions_needed(folder), *(session.id for session in newest)}
@@ -357,7 +358,8 @@ def _start_job(
 ) -> JobFolder:
     """Start a command as a job on a machine that has its files. `options`: values of the command's
     parameters; `target` is below the project's root. `trusted`: hashes of what it may run."""
-    place, here = Path(sent.home, ssh.LOOP_FOLDER, "trees", sent.tree), Path.cwd().resolve()
+    place = Path(sent.home, ssh.LOOP_FOLDER, "trees", sent.tree)
+    here = Path.cwd().resolve()
     is_inside = bool(sent.root) and here.is_relative_to(sent.root)
     title = shlex.join(["loop", *command.command_line({**options, "target": None})])
     if options.get("target"):
@@ -370,9 +372,10 @@ def _start_job(
         folder=str(place / here.relative_to(sent.root) if is_inside else place),
         ttl_s=60 * float(minutes) + AFTER_BUDGET_S if minutes else TTL_S,
     )
-    job, gpus = create_job(task), connection.host.gpus
+    job = create_job(task)
     with locked(job.path / job_files.LOCK):  # Nobody follows it before it is there.
         write_sealed(job.path / job_files.SENT, sent)
+        gpus = connection.host.gpus
         retry_unreachable(lambda: connection.submit(job, tuple(trusted), gpus))
     return job
 

@@ -160,7 +160,8 @@ def gather_status(target: Path | None, now: datetime.datetime | None = None) -> 
     """The status of a project; a mistake in a definition is in `no_milestone`. `now`: for tests."""
     now = now or datetime.datetime.now(datetime.UTC)
     here = find_project(target, Path.cwd())
-    card, root = rates(here), here.sessions
+    card = rates(here)
+    root = here.sessions
     entries = sessions.entries(root)
     rows = [entry.row for entry in entries if entry.row is not None and not entry.row.recorded]
     unfinished = [row for row in rows if row.status in (None, *RESUMABLE)]
