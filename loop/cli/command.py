@@ -295,7 +295,7 @@ def _describe_loop(version: Annotated[bool, VERSION] = False) -> None:
 
 def build_app() -> typer.Typer:
     """`loop` with all commands in `ALL`. Commands with the same first word are in one group."""
-    root = typer.Typer(cls=RootGroup, **GROUP)
+    root = typer.Typer(cls=RootGroup, help=None, **GROUP)
     root.callback()(_describe_loop)
     groups: dict[str, typer.Typer] = {}
     for command in ALL:
