@@ -28,30 +28,20 @@ except KeyboardInterrupt:  # Imports take a third of a second, in which nothing 
 
 __all__ = ("ALL", "app", "call_with_loop_errors", "commands", "main")
 app = build_app()
-WORKERS = (
-    "loop.workers.program"  # Starts processes. Before its import, an interrupt has none to end.
-)
 
-WRONG_PATHS = (
-    errno.ENAMETOOLONG,
-    errno.ELOOP,
-    errno.ENOTDIR,
-)  # The user named them, in an option or a variable.
-
+WRONG_PATHS = (errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR)  # The user named such a path.
+AGAIN = "run the same command again"
 Answer = TypeVar("Answer")
-UsageErrorOfTyper: Any = typer.BadParameter.__mro__[2]
-"""The exception class for unknown commands and options. typer does not export it by name."""
+UsageErrorOfTyper: Any = typer.BadParameter.__mro__[2]  # Of unknown words; typer hides its name.
 
 
 def main() -> None:
-    """Run the command line and exit. Expected errors, interrupts and bugs get their exit codes only here."""
+    """Run the command line and exit. Only here, errors, interrupts and bugs get exit codes."""
     try:
         call_with_loop_errors(_run_command_line)
     except Stopped as stop:
         if _json_options():
-            _print_error(
-                LoopError(str(stop), "run the same command again", exit_code=stop.exit_code)
-            )
+            _print_error(LoopError(str(stop), AGAIN, exit_code=stop.exit_code))
         sys.exit(stop.exit_code)
     except BrokenPipeError:  # The reader of stdout is gone, as in `loop report | head`: no error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -62,7 +52,7 @@ def main() -> None:
 
 
 def _run_command_line() -> None:
-    """Run the command that sys.argv names. With `--json`, an unknown word in it becomes a UsageError."""
+    """Run the command that sys.argv names. With `--json`, an unknown word is a UsageError."""
     for name in SIGNALS:
         signal.signal(name, _stop_on_signal)
     open_streams()
@@ -96,7 +86,7 @@ def _json_options() -> list[str]:
 
 
 def _command_text() -> str:
-    """The command that sys.argv names, for messages: `loop kernels verify`; `loop` if it names none."""
+    """The command that sys.argv names: `loop kernels verify`; `loop` if it names none."""
     words_of_commands = [command.words.split() for command in ALL]
     matches = [words for words in words_of_commands if words == sys.argv[1 : 1 + len(words)]]
     return " ".join(["loop", *max(matches, key=len, default=[])])
@@ -105,21 +95,17 @@ def _command_text() -> str:
 def _print_error(error: LoopError) -> None:
     """Print an error to stderr; with `--json` or `--events` also to stdout as JSON."""
     if options := _json_options():
-        import json
-
         from loop.base.documents import to_json
 
-        text = to_json(error.as_json(_command_text()))
-        if options == ["--events"]:  # Each event is one line.
-            text = json.dumps(json.loads(text))
+        indent = None if options == ["--events"] else 1  # Each event is one line.
         with contextlib.suppress(MachineFailure):  # Stdout is closed; stderr still gets the error.
-            screen_for().data(text)
+            screen_for().data(to_json(error.as_json(_command_text()), indent))
     screen_for().fail(error)
 
 
 def call_with_loop_errors(work: Callable[[], Answer]) -> Answer:
-    """Call a function and return its result. Turn every exception except BrokenPipeError and Stopped into a
-    LoopError. A bug's traceback goes to a temporary file, which the hint names."""
+    """Call a function and return its result. Turn every exception except BrokenPipeError and
+    Stopped into a LoopError. A bug's traceback goes to a temporary file, which the hint names."""
     try:
         return work()
     except BrokenPipeError:
@@ -130,19 +116,15 @@ def call_with_loop_errors(work: Callable[[], Answer]) -> Answer:
 
         failure = find_machine_failure(error, Folders.for_process())
         if failure is not None:
-            is_explained = isinstance(error, MachineFailure)  # Its hint already says what to do.
-            raise (
-                failure if is_explained else failure.with_instruction("run the same command again")
-            ) from error
+            if not isinstance(error, MachineFailure):  # That says itself what to do.
+                failure = failure.with_instruction(AGAIN)
+            raise failure from error
         if isinstance(error, LoopError):
             raise
         if isinstance(error, OSError) and error.errno in WRONG_PATHS and error.filename:
-            raise UsageError(
-                f"{error.filename!s}: {error.strerror}", "name another path"
-            ) from error
-        if (
-            isinstance(error, FileNotFoundError) and error.filename is None
-        ):  # As os.getcwd raises it.
+            message = f"{error.filename!s}: {error.strerror}"
+            raise UsageError(message, "name another path") from error
+        if isinstance(error, FileNotFoundError) and error.filename is None:  # As by os.getcwd.
             try:
                 os.getcwd()
             except FileNotFoundError:
@@ -152,24 +134,21 @@ def call_with_loop_errors(work: Callable[[], Answer]) -> Answer:
         import traceback
 
         hint = f"please report it with this: {traceback.format_exc()}"
-        with (
-            contextlib.suppress(OSError),
-            tempfile.NamedTemporaryFile(
-                "w", prefix="loop-bug-", suffix=".txt", delete=False
-            ) as file,
-        ):
-            traceback.print_exc(file=file)
-            hint = f"please report it with {file.name}"
-        raise LoopError(
-            f"bug in loop: {type(error).__name__}: {error}", hint, exit_code=ExitCode.BUG
-        ) from error
+        with contextlib.suppress(OSError):
+            descriptor, path = tempfile.mkstemp(prefix="loop-bug-", suffix=".txt", text=True)
+            with os.fdopen(descriptor, "w") as file:
+                traceback.print_exc(file=file)
+            hint = f"please report it with {path}"
+        message = f"bug in loop: {type(error).__name__}: {error}"
+        raise LoopError(message, hint, exit_code=ExitCode.BUG) from error
 
 
 def _stop_on_signal(number: int, frame: FrameType | None) -> None:
-    """Signal handler: raise Stopped. During an import, exit at once: Python may swallow the exception.
-    So may pydantic, which then calls a valid file invalid: the noted signal tells that it is not."""
+    """Signal handler: raise Stopped. During an import, exit at once: Python may swallow the
+    exception. So may pydantic, which calls a valid file invalid then: the noted signal tells."""
     store_signal_number(number)
-    while frame is not None and WORKERS not in sys.modules:  # So far no process was started.
+    # Until `loop.workers.program` is imported, no process was started that has to be ended.
+    while frame is not None and "loop.workers.program" not in sys.modules:
         if frame.f_code.co_filename.startswith("<frozen importlib"):
             os._exit(ExitCode.INTERRUPTED)
         frame = frame.f_back

@@ -21,12 +21,9 @@ from loop.repository.worktree import Worktree, list_worktrees
 from loop.store.sessions import HEAD, LOCK, SessionFolder
 
 State = Literal["in use", "waits", "left over", "unknown"]
-CACHE_FOLDERS = {
-    "builds": "compiled kernels",
-    "index": "index of sessions",
-    "tasks": "targets made of tasks in other formats",
-}
-"""Folder below the cache folder to what it holds."""
+# Folder below the cache folder to what it holds.
+CACHE_FOLDERS = {"builds": "compiled kernels", "index": "index of sessions"}
+CACHE_FOLDERS["tasks"] = "targets made of tasks in other formats"
 
 
 class LeftItem(Model):
@@ -50,9 +47,9 @@ class LeftBehind(Printed):
 
     def show(self, screen: Screen) -> None:
         """Print a table with a row each."""
-        rows = [
-            (item.kind, item.name, item.state, item.loses or "-", item.why) for item in self.found
-        ]
+        rows = []
+        for item in self.found:
+            rows.append((item.kind, item.name, item.state, item.loses or "-", item.why))
         screen.table(("what", "name", "", "would lose", "why"), rows)
 
 
@@ -62,24 +59,22 @@ Removable = tuple[LeftItem, Callable[[], object]]  # An item, and the function t
 def removable_worktrees() -> Iterator[Removable]:
     """Yield all worktrees that loop made, each with its state and the function that removes it."""
     for tree in list_worktrees(state_folder() / "worktrees"):
-        edits_text = ""
-        state, reason = _worktree_state(tree)
+        loses = ""
+        state, why = _worktree_state(tree)
         if state not in ("in use", "waits"):  # One that is needed stays anyway.
             try:
                 if line_counts := tree.changed_lines():
                     lines = say.count(sum(line_counts.values()), "line")
-                    edits_text = f"edits: {say.count(len(line_counts), 'file')}, {lines}"
+                    loses = f"edits: {say.count(len(line_counts), 'file')}, {lines}"
             except LoopError:  # Git cannot tell, as in an incomplete worktree.
-                edits_text = "edits: not known" if any(tree.root.iterdir()) else ""
+                loses = "edits: not known" if any(tree.root.iterdir()) else ""
         path, name = str(tree.root), tree.root.name
-        item = LeftItem(
-            kind="worktree", name=name, path=path, state=state, why=reason, loses=edits_text
-        )
+        item = LeftItem(kind="worktree", name=name, path=path, state=state, why=why, loses=loses)
         yield item, tree.remove
 
 
 def _worktree_state(tree: Worktree) -> tuple[State, str]:
-    """The state of a worktree, and the reason. Its owner is a session, or a bisection (`bisect-PID-...`)."""
+    """The state of a worktree, and why. Its owner is a session, or a bisection (`bisect-PID-`)."""
     if bisection := re.match(r"bisect-(\d+)\b", tree.root.name):
         if psutil.pid_exists(int(bisection[1])):
             return "in use", f"process {bisection[1]} bisects"
@@ -112,32 +107,26 @@ def removable_caches() -> Iterator[Removable]:
 
 
 def clean(
-    names: Sequence[str] = (),
-    *,
-    cache: bool = False,
-    yes: bool = False,
-    screen: Screen,
-    as_json: bool = False,
+    names: Sequence[str], screen: Screen, *, as_json: bool, cache: bool = False, yes: bool = False
 ) -> int:
-    """List worktrees (or caches), ask, and remove the left-over ones. `yes`: do not ask; `as_json`: neither, and
-    without `yes` nothing is removed. `names`: remove only these, with their edits; empty: all without edits.
-    Returns 1 if some stay for their edits. Raises UsageError for an unknown or needed name."""
+    """List worktrees (or caches), ask, and remove the left-over ones. `yes`: do not ask; `as_json`:
+    neither, and without `yes` nothing is removed. `names`: only these, with their edits; empty: all
+    without edits. Returns 1 if some stay for edits. UsageError for an unknown or needed name."""
     removables = list(removable_caches() if cache else removable_worktrees())
     items = {item.name: item for item, _ in removables}
     for name in names:
         if name not in items:
             raise UsageError(f"loop made nothing that is called {name!r}", hint="loop clean")
+        why = items[name].why
         if items[name].state == "in use":
-            raise UsageError(f"{name} is in use: {items[name].why}", hint="wait for it to end")
+            raise UsageError(f"{name} is in use: {why}", hint="wait for it to end")
         if items[name].state == "waits":
-            raise UsageError(
-                f"a session waits for {name}", hint=f"end it: {items[name].why} --decline"
-            )
-    left_over = [item for item in items.values() if item.state == "left over" and not names]
-    chosen = [items[name] for name in dict.fromkeys(names)] + [
-        item for item in left_over if not item.loses
-    ]
-    with_edits = [item for item in left_over if item.loses]
+            raise UsageError(f"a session waits for {name}", hint=f"end it: {why} --decline")
+    left_over = [item for item in items.values() if item.state == "left over"]
+    with_edits = [item for item in left_over if item.loses and not names]
+    chosen = [item for item in left_over if not item.loses]
+    if names:
+        chosen = [items[name] for name in dict.fromkeys(names)]
     count, is_agreed = f"{'cache' if cache else 'worktree'}: {len(chosen)}", yes
     if not as_json and items:
         LeftBehind(found=tuple(items.values())).show(screen)
@@ -146,10 +135,9 @@ def clean(
         if is_agreed and item in chosen:
             remove()
     if as_json:
-        rows = [
-            item.model_copy(update={"removed": is_agreed and item in chosen})
-            for item in items.values()
-        ]
+        rows = []
+        for item in items.values():
+            rows.append(item.model_copy(update={"removed": is_agreed and item in chosen}))
         screen.data(to_json(LeftBehind(found=tuple(rows))))
     elif chosen:
         screen.say(f"removed: {count}" if is_agreed else "nothing was removed; to do it: add --yes")
@@ -158,7 +146,6 @@ def clean(
     if with_edits and not as_json:
         for item in with_edits:
             screen.say(f"{item.name} stays: {item.loses}, in {item.path}")
-        screen.say(
-            f"look at them first; to lose them: loop clean {' '.join(item.name for item in with_edits)}"
-        )
+        edited = " ".join(item.name for item in with_edits)
+        screen.say(f"look at them first; to lose them: loop clean {edited}")
     return ExitCode.GATE_FAILED if with_edits and is_agreed else ExitCode.OK

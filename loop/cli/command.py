@@ -1,7 +1,7 @@
 """`@command`: makes a function with `Annotated` parameters a command of the command line.
 
 Help, `--json`, `--on HOST` and MCP tools are derived from the function's signature and docstring.
-`calls` names the function that does the work. It is imported only when the command runs, so help
+`work` names the function that does the work. It is imported only when the command runs, so help
 and errors about names are quick. Its result is printed: as JSON with `--json`, else by its `show`.
 """
 
@@ -19,20 +19,30 @@ from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-ON_HOST = (
-    "cli.hosts:run_on_host"  # Runs a command elsewhere. By name, because it imports this module.
-)
 HELP = {"help_option_names": ["-h", "--help"]}
-FIRST = (
-    *("run session", "init", "trust", "kernels verify", "kernels measure"),
-    *("optimize", "bisect", "report", "status", "doctor"),
-)
-"""The commands that `loop --help` lists first."""
+# The commands that `loop --help` lists first.
+FIRST: tuple[str, ...] = ("run session", "init", "trust", "kernels verify", "kernels measure")
+FIRST += ("optimize", "bisect", "report", "status", "doctor")
+GROUP: dict[str, Any] = {"no_args_is_help": True, "context_settings": HELP}
+GROUP |= {"pretty_exceptions_enable": False, "rich_markup_mode": None}
+HELPS = {
+    "run": "Run a session, a single pattern or one step.",
+    "kernels": "Build, verify and measure kernels without a session.",
+    "patterns": "Browse and check the pattern catalogue.",
+    "plan": "Look at session plans, and at what the next session should do.",
+    "sessions": "Look at recorded sessions.",
+    "targets": "Look at tasks in other formats.",
+    "cost": "What sessions cost, and decisions with money.",
+    "agents": "Files that tell a coding agent how to use loop.",
+    "hosts": "Machines that are reached by ssh.",
+    "jobs": "What waits, runs and has ended, here and on other machines.",
+    "job": "Run one job, wherever its folder lies.",
+    "catalog": "The catalogue of patterns, sessions and kernels as pages.",
+}
+"""First word of a group of commands to the group's help."""
 ALL: list["Command"] = []  # Every command, in the order of definition.
-METAVARS = {int: "NUMBER", float: "NUMBER", str: "TEXT", Path: "PATH"}
-"""Type of an option to the placeholder of its value in help, if the option names none."""
-McpEffect = Literal["", "reads", "starts", "ends"]
-"""What an MCP call of the command does; empty: no MCP tool. `starts`: begins work that may outlast the call."""
+METAVARS = {int: "NUMBER", float: "NUMBER", str: "TEXT", Path: "PATH"}  # Of options, by type.
+McpEffect = Literal["", "reads", "starts", "ends"]  # Empty: no tool. `starts` may outlast a call.
 JSON = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
 Function = TypeVar("Function", bound=Callable[..., int | None])
 Request = TypeVar("Request")
@@ -42,7 +52,7 @@ class PlainCommand(TyperCommand):
     """A command whose help shows no Python types."""
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """The parameters, with an empty type for each argument: help prints it after the argument's name."""
+        """The parameters. Arguments have an empty type, which help prints after their names."""
         parameters: list[Any] = super().get_params(ctx)
         for parameter in parameters:
             if parameter.param_type_name == "argument":
@@ -61,9 +71,8 @@ class RootGroup(TyperGroup):
         with formatter.section("More, each with --help"):
             formatter.write_text(", ".join(sorted({*self.list_commands(ctx)} - {*FIRST})))
         with formatter.section("Options"):
-            formatter.write_text(
-                ", ".join(max(option.opts, key=len) for option in self.get_params(ctx))
-            )
+            options = [max(option.opts, key=len) for option in self.get_params(ctx)]
+            formatter.write_text(", ".join(options))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,18 +80,13 @@ class Command:
     """One command: its words, its function, and how the work is called."""
 
     words: str  # The words after `loop`: `kernels verify`.
-    function: Callable[..., Any]
-    """Its parameters are the command's options and arguments; its docstring is the help."""
+    function: Callable[..., Any]  # Its parameters are options and arguments, its docstring is help.
     examples: tuple[str, ...] = ()
-    work: str = ""
-    """`module:function` in loop that does the work, as `cli.runs:run_bench`; empty: `function` does it itself."""
-    result: str = ""
-    """Class of the JSON that the work prints itself; empty: the return type of the work."""
+    work: str = ""  # `module:function` in loop that does it: `cli.runs:run_bench`; else `function`.
+    result: str = ""  # Class of the JSON that the work prints itself; empty: its return type.
     mcp: McpEffect = ""
-    options_first: bool = False
-    """Whether all words after the first non-option are arguments, also those with dashes."""
-    shared: Callable[..., None] | None = None
-    """A function whose parameters come before the command's own: options that several commands share."""
+    options_first: bool = False  # Whether all words after the first non-option are arguments.
+    shared: Callable[..., None] | None = None  # Its parameters come before those of `function`.
     has_json: bool = True  # Whether `--json` is added to the parameters.
 
     @property
@@ -99,13 +103,11 @@ class Command:
     def parameters(self) -> tuple[Parameter, ...]:
         """All parameters on the command line, as keywords: shared ones, own ones, and `--json`.
         A text alone, as in `Annotated[bool, "Show all."]`, is the help of an option."""
-        parameters: list[Parameter] = []
+        keyword, parameters = Parameter.KEYWORD_ONLY, list[Parameter]()
         for function in filter(None, (self.shared, self.function)):
             parameters += inspect.signature(function).parameters.values()
         if self.has_json:
-            parameters.append(
-                Parameter("json", Parameter.KEYWORD_ONLY, default=False, annotation=JSON)
-            )
+            parameters.append(Parameter("json", keyword, default=False, annotation=JSON))
         keywords = []
         for parameter in parameters:
             kind, option = get_args(parameter.annotation)
@@ -113,7 +115,7 @@ class Command:
                 flag = [f"--{parameter.name.replace('_', '-')}"] if kind is bool else []
                 option = typer.Option(*flag, help=option)
             annotation = Annotated[kind, option]  # type: ignore[valid-type]
-            keywords.append(parameter.replace(kind=Parameter.KEYWORD_ONLY, annotation=annotation))
+            keywords.append(parameter.replace(kind=keyword, annotation=annotation))
         return tuple(keywords)
 
     @property
@@ -134,16 +136,14 @@ class Command:
         """Add the command to a typer group under its last word, or as the group's own callback."""
 
         def call(**values: Any) -> None:
-            """Run the command, unless this is a group's callback and a command of the group follows."""
+            """Run the command; as a group's callback, unless a command of the group follows."""
             context = values.pop("context", None)
             if context is None or context.invoked_subcommand is None:
                 raise typer.Exit(self.call(values))
 
         title = "Example:" if len(self.examples) == 1 else "Examples:"
         # \b keeps typer from wrapping.
-        call.__doc__ = "\n".join(
-            (self.help, "", "\b", title, *(f"  {example}" for example in self.examples))
-        )
+        call.__doc__ = "\n  ".join((f"{self.help}\n\n\b\n{title}", *self.examples))
         parameters = list(self.parameters)
         for parameter in parameters:
             option = parameter.annotation.__metadata__[0]
@@ -155,13 +155,12 @@ class Command:
                     kind = next((part for part in get_args(kind) if part is not type(None)), kind)
                 option.metavar = METAVARS.get(kind)
         if self.words in HELPS:  # A group, too: its word alone runs this command.
-            parameters.insert(
-                0, Parameter("context", Parameter.KEYWORD_ONLY, annotation=typer.Context)
-            )
+            context = Parameter("context", Parameter.KEYWORD_ONLY, annotation=typer.Context)
+            parameters.insert(0, context)
             group.info.no_args_is_help, group.info.help = False, call.__doc__
             decorate = group.callback(invoke_without_command=True)
         else:
-            settings = HELP | ({"allow_interspersed_args": False} if self.options_first else {})
+            settings = {**HELP, "allow_interspersed_args": not self.options_first}
             name = self.words.rpartition(" ")[2]
             decorate = group.command(
                 name, cls=PlainCommand, short_help=self.summary, context_settings=settings
@@ -170,7 +169,7 @@ class Command:
         decorate(call)
 
     def command_line(self, values: Mapping[str, Any]) -> list[str]:
-        """The words after `loop` that give these values to the parameters; defaults are left out."""
+        """The words after `loop` that give parameters these values; defaults are left out."""
         options, arguments = list[str](), list[str]()
         for parameter in self.parameters:
             value, option = values.get(parameter.name), parameter.annotation.__metadata__[0]
@@ -180,52 +179,39 @@ class Command:
             if isinstance(option, typer.models.ArgumentInfo):
                 arguments += texts
                 continue
-            words = (
-                option.default,
-                *(option.param_decls or ()),
-            )  # typer keeps the first flag in `default`.
-            words = (*words, f"--{parameter.name.replace('_', '-')}")
+            own_flag = f"--{parameter.name.replace('_', '-')}"
+            # typer keeps the first flag in `default`.
+            words = (option.default, *(option.param_decls or ()), own_flag)
             flag = next(word for word in words if str(word).startswith("--"))
             options += [flag] if value is True else [f"{flag}={text}" for text in texts]
         return [*self.words.split(), *options, *(["--", *arguments] if arguments else [])]
 
     def call(self, values: Mapping[str, Any], screen: Any = None) -> int:
-        """Run the command with these values and return the exit code; with `--on`, on that machine. `screen`:
-        None is the process's own. `work` gets the values that it has parameters for, and `json` also as
-        `as_json`. For its parameter `request`, a dataclass is made of the values that are its fields. `work`
-        returns an exit code (None: 0) if it printed by itself, else a result to print, or result and exit code."""
+        """Run the command with these values and return the exit code; with `--on`, there. `work`
+        gets the values that it has parameters for, and for `request` a dataclass of them. It
+        returns an exit code if it printed by itself, else a result to print, or that and a code."""
         from loop.base.places import MANIFEST
         from loop.library.definitions import BUNDLED_TARGET
 
         as_json, target = bool(values.get("json")), values.get("target")
         screen = screen or screen_for(as_json=bool(as_json or values.get("events")))
         if values.get("on") or values.get("keep_host"):
-            return int(import_object(ON_HOST)(self, values, screen))
-        if (
-            "target" in values
-            and target is None
-            and not values.get("path")
-            and not Path(MANIFEST).is_file()
-        ):
+            return int(import_object("cli.hosts:run_on_host")(self, values, screen))
+        is_unnamed = "target" in values and target is None and not values.get("path")
+        if is_unnamed and not Path(MANIFEST).is_file():
             here = [f"--target {path.parent}" for path in sorted(Path().glob(f"*/{MANIFEST}"))]
             others_text = f"; those here: {', '.join(here)}" if here else ""
             screen.say(f"target: the bundled one ({BUNDLED_TARGET}){others_text}")
-        values = {
-            **values,
-            "screen": screen,
-            "as_json": as_json,
-            "subcommand": self.words.rpartition(" ")[2],
-        }
+        subcommand = self.words.rpartition(" ")[2]
+        values = {**values, "screen": screen, "as_json": as_json, "subcommand": subcommand}
         if target is not None and target.name != MANIFEST and not (target / MANIFEST).is_file():
             from loop.formats import table
 
             # A task becomes a target, and its answers variants.
             if target.exists() and table.claiming_formats(target):
                 answer = values.get("variant")
-                folder, names = table.write_as_target(
-                    target, [answer] if answer else values.get("variants") or ()
-                )
-                values |= {"target": folder}
+                answers = [answer] if answer else values.get("variants") or ()
+                values["target"], names = table.write_as_target(target, answers)
                 if names:
                     values |= {"variant": names[0]} if answer else {"variants": names}
         for parameter in self.parameters:
@@ -235,9 +221,8 @@ class Command:
         work_parameters = inspect.signature(work).parameters
         if "request" in work_parameters:
             values["request"] = make_request(work_parameters["request"].annotation, values)
-        if all(
-            parameter.kind is not Parameter.VAR_KEYWORD for parameter in work_parameters.values()
-        ):
+        kinds = {parameter.kind for parameter in work_parameters.values()}
+        if Parameter.VAR_KEYWORD not in kinds:
             values = {name: values[name] for name in work_parameters if name in values}
         answer = work(**values)
         answer, code = answer if isinstance(answer, tuple) else (answer, 0)
@@ -253,11 +238,15 @@ class Command:
 
 
 def command(words: str, *examples: str, **fields: Any) -> Callable[[Function], Function]:
-    """Decorator that makes a function, which declares options and help, a command. `fields`: of `Command`."""
+    """Decorator that makes a function, which declares options and help, a command. An example is
+    what follows `words`, or a whole line that names `loop`. `fields`: of `Command`."""
 
     def define(function: Function) -> Function:
         """Add the function's command to `ALL`; the function stays as it is."""
-        ALL.append(Command(words, function, examples or (f"loop {words}",), **fields))
+        lines = []
+        for example in examples or ("",):
+            lines.append(example if "loop " in example else f"loop {words} {example}".rstrip())
+        ALL.append(Command(words, function, tuple(lines), **fields))
         return function
 
     return define
@@ -281,12 +270,11 @@ def default_of(parameter: Parameter) -> Any:
 
 
 def screen_for(*, as_json: bool = False) -> Any:
-    """The process's screen. With --json it hides messages, unless a terminal or a parent `loop` takes them."""
+    """The process's screen. With --json, messages are for a terminal or a parent `loop` only."""
     from loop.report.screen import MESSAGES_VARIABLE, Screen
 
-    return Screen(
-        is_quiet=as_json and not sys.stderr.isatty() and MESSAGES_VARIABLE not in os.environ
-    )
+    has_reader = sys.stderr.isatty() or MESSAGES_VARIABLE in os.environ
+    return Screen(is_quiet=as_json and not has_reader)
 
 
 def _print_version(is_asked: bool) -> None:
@@ -298,53 +286,22 @@ def _print_version(is_asked: bool) -> None:
         raise typer.Exit
 
 
-def _describe_loop(
-    version: Annotated[
-        bool,
-        typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version."),
-    ] = False,
-) -> None:
+VERSION = typer.Option("--version", callback=_print_version, is_eager=True, help="The version.")
+
+
+def _describe_loop(version: Annotated[bool, VERSION] = False) -> None:
     """Run GPU-kernel optimisation sessions, and learn from them. Start with: loop run session"""
-
-
-HELPS = {
-    "run": "Run a session, a single pattern or one step.",
-    "kernels": "Build, verify and measure kernels without a session.",
-    "patterns": "Browse and check the pattern catalogue.",
-    "plan": "Look at session plans, and at what the next session should do.",
-    "sessions": "Look at recorded sessions.",
-    "targets": "Look at tasks in other formats.",
-    "cost": "What sessions cost, and decisions with money.",
-    "agents": "Files that tell a coding agent how to use loop.",
-    "hosts": "Machines that are reached by ssh.",
-    "jobs": "What waits, runs and has ended, here and on other machines.",
-    "job": "Run one job, wherever its folder lies.",
-    "catalog": "The catalogue of patterns, sessions and kernels as pages.",
-}
-"""First word of a group of commands to the group's help."""
-
-
-def new_group(text: str | None = None, **settings: Any) -> typer.Typer:
-    """A typer group of commands. `text`: its help."""
-    return typer.Typer(
-        help=text,
-        no_args_is_help=True,
-        context_settings=HELP,
-        pretty_exceptions_enable=False,
-        rich_markup_mode=None,
-        **settings,
-    )
 
 
 def build_app() -> typer.Typer:
     """`loop` with all commands in `ALL`. Commands with the same first word are in one group."""
-    root = new_group(cls=RootGroup)
+    root = typer.Typer(cls=RootGroup, help=None, **GROUP)
     root.callback()(_describe_loop)
     groups: dict[str, typer.Typer] = {}
     for command in ALL:
         name = command.words.partition(" ")[0]
         if name in HELPS and name not in groups:
-            groups[name] = new_group(HELPS[name])
+            groups[name] = typer.Typer(help=HELPS[name], **GROUP)
             root.add_typer(groups[name], name=name)
         command.add_to(groups.get(name, root))
     return root

@@ -1,4 +1,7 @@
-"""The commands of `loop`: parameters, help, examples, and the function that does the work."""
+"""The commands of `loop`: parameters, help, examples, and the function that does the work.
+
+An example is what follows the command's words, or a whole line that names `loop`.
+"""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -13,45 +16,35 @@ Yes = Annotated[bool, "Do it without asking."]
 TARGET = "Folder with a target.yaml. Default: this folder; without one here, the bundled target."
 Target = Annotated[Path | None, Option(metavar="FOLDER", help=TARGET)]
 Device = Annotated[Literal["auto", "cpu", "cuda"], "Where to run."]
-Variants = Annotated[
-    Words, Option("--variant", metavar="NAME", help="Only this variant; may be repeated.")
-]
+Variants = Annotated[Words, Option("--variant", metavar="NAME", help="Only this; may be repeated.")]
 Threads = Annotated[int | None, "CPU threads of each process. Default: all cores but one."]
 Seed = Annotated[int, "Seed of all inputs."]
 SETS = "A workload set, or one workload by its sizes, as in 'B=1 H=2 S=65 D=64'; may be repeated."
 Sets = Annotated[Words, Option(metavar="NAME", help=SETS)]
-Form = Annotated[
-    str | None, Option("--format", help="Read the task as this format. Default: recognised.")
-]
-Evaluator = Annotated[
-    Path | None, Option(metavar="DIR", help="Checkout of the evaluator of the task's format.")
-]
-Hypothesis = Annotated[
-    str, Option(help="What you think is wrong and have changed.", envvar="LOOP_HYPOTHESIS")
-]
-On = Annotated[
-    str | None, Option(metavar="HOST", help="Run on this machine of hosts.yaml, by its name.")
-]
-KeepHost = Annotated[
-    bool, Option("--keep-host", help="With --on: leave that machine running afterwards.")
-]
+TaskPath = Annotated[Path, Argument(help="A task; see `loop targets inspect --help`.")]
+Form = Annotated[str | None, Option("--format", help="Format of the task. Default: recognised.")]
+PYTHON = "LOOP_EVALUATOR_PYTHON"
+Hypothesis = Annotated[str, Option(help="What you suspect, and changed.", envvar="LOOP_HYPOTHESIS")]
+On = Annotated[str | None, Option(metavar="HOST", help="Run on this machine of hosts.yaml.")]
+KeepHost = Annotated[bool, Option("--keep-host", help="With --on: leave that machine running.")]
 JOBS = "Spread work over GPUs as jobs, `--width` at a time: local, ssh, ray or slurm."
 Executor = Annotated[str, Option(metavar="NAME", help=JOBS)]
 Width = Annotated[int, Option(help="Candidates, or jobs of --executor, at a time.", min=1, max=256)]
-Resume = Annotated[
-    str | None, Option(metavar="ID", help="Go on with this session (an id, or last).")
-]
-PatternName = Annotated[
-    str, Argument(metavar="NAME", help="Name of a pattern; see `loop patterns list`.")
-]
+Resume = Annotated[str | None, Option(metavar="ID", help="Go on with a session: an id, or last.")]
+PatternName = Annotated[str, Argument(metavar="NAME", help="A pattern; see `loop patterns list`.")]
 IDS = "Two or more: ids, beginnings of ids, last, last~1."
+SessionNames = Annotated[list[str], Argument(metavar="ID", help=IDS)]
 SessionName = Annotated[str, Argument(metavar="ID", help="An id, its beginning, or last.")]
 HostName = Annotated[str, Argument(metavar="HOST", help="Name in hosts.yaml.")]
 VARIANTS = "Names of variants. Default: all that run on the device."
 PROPOSER = "'CMD {brief} {workdir}', claude, codex, tuner or person (pauses): who proposes changes."
 PROBE_LIMIT = "A commit that takes longer is skipped. Default: 600."
-PYTHON = "Interpreter that has what it needs."
+ReportForm = Literal["md", "html", "json", "summary"]
+Waiting = Literal["nobody", "agent", "engineer"]
+Controls = Annotated[Words, Option("--control", metavar="NAME", help="Only this `make` of --json.")]
+SCHEMAS = "pattern, plan, target, rates, history, report or commands."
 RUNS = "cli.runs:run_bench"  # Does the work of `loop kernels ...`; `subcommand` is its last word.
+SESSION = {"work": "cli.runs:start_session", "result": "SessionAnswer"}
 
 
 def bench_options(
@@ -62,6 +55,9 @@ def bench_options(
     seed: Seed = 0,
 ) -> None:
     """Shared parameters of commands that judge variants without a session."""
+
+
+BENCH = {"work": RUNS, "mcp": "starts", "shared": bench_options}
 
 
 def session_options(
@@ -81,14 +77,10 @@ def session_options(
 
 
 def task_options(
-    path: Annotated[Path, Argument(metavar="PATH", help="A task; see `loop targets inspect`.")],
-    evaluator: Evaluator = None,
-    evaluator_python: Annotated[
-        str | None, Option(help=PYTHON, envvar="LOOP_EVALUATOR_PYTHON")
-    ] = None,
-    limit_minutes: Annotated[
-        float, Option(help="For their evaluator, a time for each answer.", min=0)
-    ] = 10.0,
+    path: TaskPath,
+    evaluator: Annotated[Path | None, Option(metavar="DIR", help="Its checkout.")] = None,
+    evaluator_python: Annotated[str | None, Option(help="Its Python.", envvar=PYTHON)] = None,
+    limit_minutes: Annotated[float, Option(help="Time of the evaluator per answer.", min=0)] = 10.0,
     format_name: Form = None,
     device: Device = "auto",
     threads: Threads = None,
@@ -97,19 +89,10 @@ def task_options(
     """Shared parameters of commands on a task of another format."""
 
 
-@command(
-    "trust",
-    "loop trust ../my-kernel",
-    "loop trust level1/23_Softmax.py answer.py",
-    work="cli.runs:trust_project",
-)
+@command("trust", "../my-kernel", "level1/23_Softmax.py answer.py", work="cli.runs:trust_project")
 def trust(
-    target: Annotated[
-        Path | None, Argument(help="Project, session or task. Default: here.")
-    ] = None,
-    variants: Annotated[
-        Words, Argument(metavar="ANSWER", help="Answers to the task: files.")
-    ] = None,
+    target: Annotated[Path | None, Argument(help="Project, session, task. Default: here.")] = None,
+    variants: Annotated[Words, Argument(metavar="ANSWER", help="Answers to the task.")] = None,
 ) -> None:
     """Show what a project would run, and allow it.
 
@@ -119,17 +102,15 @@ def trust(
 
 @command(
     "init",
-    "loop init my-softmax --from ops:softmax --like x=N,M",
-    "loop init my-scale --from scale.cu --reference ops:scale --like x=64,1000",
+    "my-softmax --from ops:softmax --like x=N,M",
+    "my-scale --from scale.cu --reference ops:scale --like x=64,1000",
     work="starting.command:init",
 )
 def init(
     folder: Annotated[Path, Argument(metavar="DIR", help="A new folder.")],
     source: Annotated[str | None, Option("--from", help="module:function, or a file.")] = None,
     like: Annotated[Words, "A tensor: x=N,M, x=64,1000, ids=N:int64; may be repeated."] = None,
-    values: Annotated[
-        Words, Option("--set", help="Another value: heads=4; may be repeated.")
-    ] = None,
+    values: Annotated[Words, Option("--set", help="A value: heads=4; may be repeated.")] = None,
     reference: Annotated[str | None, "module:function that is right, for a file."] = None,
 ) -> None:
     """Make a target of your own function or kernel.
@@ -140,15 +121,13 @@ def init(
 
 @command(
     "targets inspect",
-    "loop targets inspect level1/23_Softmax.py",
+    "level1/23_Softmax.py",
     work="formats.table:inspect_task",
     mcp="reads",
     result="formats.model:Inspected",
 )
-def targets_inspect(
-    path: Annotated[Path, Argument(help="A task.")], format_name: Form = None
-) -> None:
-    """Describe a task in another format: what it is, what of it runs here, and why the rest does not.
+def targets_inspect(path: TaskPath, format_name: Form = None) -> None:
+    """Describe a task in another format: what of it runs here, and why the rest does not.
 
     It reads KernelBench, GPU MODE, FlashInfer Trace and SOL-ExecBench.
     No code of the task is imported, run or changed.
@@ -157,8 +136,8 @@ def targets_inspect(
 
 @command(
     "targets judge",
-    "loop targets judge level1/23_Softmax.py answer.py --evaluator ~/KernelBench",
-    "loop targets judge problems/pmpp_v2/vectoradd_py submission.py --measure",
+    "level1/23_Softmax.py answer.py --evaluator ~/KernelBench",
+    "problems/pmpp_v2/vectoradd_py submission.py --measure",
     work="cli.tasks:judge",
     shared=task_options,
 )
@@ -168,33 +147,19 @@ def targets_judge(
 ) -> None:
     """Judge answers to a task of another format twice: by loop, and by the format's own evaluator.
 
-    The format's evaluator runs unmodified in its own process, from your checkout. loop installs nothing
-    for it. --json has its result verbatim. KernelBench needs --evaluator; a GPU MODE task brings its own.
-    An evaluator that times by CUDA needs a GPU. The exit code is that of loop's verdict.
+    The evaluator runs unmodified in its own process, from your checkout. loop installs nothing for
+    it. --json has its result verbatim. KernelBench needs --evaluator; a GPU MODE task brings its
+    own. An evaluator that times by CUDA needs a GPU. The exit code is that of loop's verdict.
     """
 
 
-@command(
-    "targets audit",
-    "loop targets audit level1/23_Softmax.py --device cpu",
-    work="cli.tasks:audit",
-    shared=task_options,
-)
-def targets_audit(
-    controls: Annotated[
-        Words,
-        Option(
-            "--control",
-            metavar="NAME",
-            help="Only this control, a `make` of --json; may be repeated.",
-        ),
-    ] = None,
-) -> None:
-    """Test a task of another format: report which wrong answers its evaluator and loop's gate accept.
+@command("targets audit", "23_Softmax.py --device cpu", work="cli.tasks:audit", shared=task_options)
+def targets_audit(controls: Controls = None) -> None:
+    """Test a task of another format: which wrong answers do its evaluator and loop's gate accept.
 
-    Wrong answers are the task's own reference with a bug that loop puts in. If the evaluator cannot run
-    here, loop applies the rule that the format states, and says so. It also reports inputs that never
-    vary, equal cases, and a reference that differs from float64.
+    Wrong answers are the task's own reference with a bug that loop puts in. If the evaluator cannot
+    run here, loop applies the rule that the format states, and says so. It also reports inputs that
+    never vary, equal cases, and a reference that differs from float64.
     """
 
 
@@ -208,31 +173,18 @@ def kernels_header() -> None:
     """Print the path of the C header that a kernel includes."""
 
 
-@command(
-    "mcp",
-    "loop mcp",
-    "claude mcp add loop -- loop mcp",
-    work="driving.server:serve",
-    has_json=False,
-)
+@command("mcp", "claude mcp add loop -- loop mcp", work="driving.server:serve", has_json=False)
 def mcp() -> None:
-    """Serve loop's commands to an agent, as tools of the Model Context Protocol on stdin and stdout.
+    """Serve loop's commands to an agent, as MCP tools on stdin and stdout.
 
-    Needs `pip install 'kernel-loop[mcp]'`. Work that takes long runs as a job, which outlives the server.
-    Nothing is trusted through it: where a target is not trusted yet, the answer says what you have to run.
+    Needs `pip install 'kernel-loop[mcp]'`. Long work runs as a job, which outlives the server.
+    Nothing is trusted through it: for an untrusted target, the answer says what you have to run.
     """
 
 
-@command(
-    "agents install",
-    "loop agents install",
-    "loop agents install ../my-kernel --yes",
-    work="driving.install:install",
-    result="AgentFiles",
-)
+@command("agents install", "", "../my-kernel", work="driving.install:install", result="AgentFiles")
 def agents_install(
-    folder: Annotated[Path | None, Argument(help="Folder of a project. Default: here.")] = None,
-    yes: Yes = False,
+    folder: Annotated[Path | None, Argument(help="Default: here.")] = None, yes: Yes = False
 ) -> None:
     """Write SKILL.md and a section of AGENTS.md, so that a coding agent knows how to use loop here.
 
@@ -242,21 +194,17 @@ def agents_install(
 
 @command(
     "run session",
-    "loop run session",
-    "loop run session quick --variant cpu",
-    "loop run session --resume last",
-    "loop run session --budget-minutes 10 --max-usd 2",
-    "loop run session --target 23_Softmax.py --variant mine.py",
-    "loop run session optimize --variant cpu",
-    work="cli.runs:start_session",
+    "",
+    "quick --variant cpu",
+    "--resume last",
+    "--budget-minutes 10 --max-usd 2",
+    "--target 23_Softmax.py --variant mine.py",
     mcp="starts",
-    result="SessionAnswer",
     shared=session_options,
+    **SESSION,
 )
 def run_session(
-    plan: Annotated[
-        str | None, Argument(help="Name of a plan; see `loop plan list`. Default: baseline.")
-    ] = None,
+    plan: Annotated[str | None, Argument(help="See `loop plan list`. Default: baseline.")] = None,
     target: Target = None,
     budget_minutes: Annotated[float | None, "Stop in time to report; counts all runs."] = None,
     ai_usd: Annotated[float | None, "What AI cost in dollars, where nothing measures it."] = None,
@@ -266,17 +214,12 @@ def run_session(
 ) -> None:
     """Run a session: build, verify, measure, report.
 
-    To let a program change a kernel, use `loop optimize`. LOOP_WATCH_PREEMPTION says which cloud may take
-    the machine away (auto, gcp, aws, azure, off). LOOP_ATTENDED=1 charges your time.
+    To let a program change a kernel, use `loop optimize`. LOOP_WATCH_PREEMPTION says which cloud
+    may take the machine away (auto, gcp, aws, azure, off). LOOP_ATTENDED=1 charges your time.
     """
 
 
-@command(
-    "run pattern",
-    "loop run pattern baseline-first --variant cpu",
-    work="cli.runs:start_session",
-    result="SessionAnswer",
-)
+@command("run pattern", "baseline-first --variant cpu", **SESSION)
 def run_pattern(
     pattern: PatternName,
     target: Target = None,
@@ -289,14 +232,10 @@ def run_pattern(
     """Run one pattern as a session of its own."""
 
 
-@command("run step", "loop run step kernel.verify --variant cpu --json", work=RUNS)
+@command("run step", "kernel.verify --variant cpu --json", work=RUNS)
 def run_step(
-    action: Annotated[
-        str, Argument(help="Name of an action; `make docs` writes docs/reference/actions.md.")
-    ],
-    arguments: Annotated[
-        str, Option("--with", metavar="JSON", help="Its arguments as JSON.")
-    ] = "{}",
+    action: Annotated[str, Argument(help="See docs/reference/actions.md, of `make docs`.")],
+    arguments: Annotated[str, Option("--with", metavar="JSON", help="Its arguments.")] = "{}",
     target: Target = None,
     device: Device = "auto",
     variants: Variants = None,
@@ -306,9 +245,7 @@ def run_step(
     checks: Annotated[Words, Option(metavar="NAME", help="A set that is only checked.")] = None,
     budget_s: Annotated[float, Option(help="Seconds that it is meant to take.", min=0.001)] = 60,
     limit_s: Annotated[float, Option(help="Seconds after which it is killed.", min=0.001)] = 600,
-    samples: Annotated[
-        Path | None, Option(metavar="FILE", help="Write its raw samples there.")
-    ] = None,
+    samples: Annotated[Path | None, Option(metavar="FILE", help="Write raw samples there.")] = None,
 ) -> None:
     """Run one step of a pattern by itself: an action with its arguments, without a session.
 
@@ -316,20 +253,12 @@ def run_step(
     """
 
 
-@command("doctor", "loop doctor --device cuda", work=RUNS, mcp="starts")
+@command("doctor", "--device cuda", work=RUNS, mcp="starts")
 def doctor(target: Target = None, device: Device = "auto") -> None:
     """Check the environment; name what mends each failure."""
 
 
-@command(
-    "kernels verify",
-    "loop kernels verify cpu --seed 7",
-    "loop kernels verify --emulate split_k --workloads edges",
-    "loop kernels verify split_k --sanitize",
-    work=RUNS,
-    mcp="starts",
-    shared=bench_options,
-)
+@command("kernels verify", "cpu --seed 7", "--emulate split_k", "split_k --sanitize", **BENCH)
 def kernels_verify(
     workloads: Sets = None,
     emulate: Annotated[bool, "Run CUDA variants under the emulator, even with a GPU."] = False,
@@ -339,28 +268,21 @@ def kernels_verify(
 ) -> None:
     """Compare variants with the float64 reference.
 
-    On all workloads of the target, unless some are named. Without a GPU, variants made for one run under the
-    emulator.
+    On all workloads of the target, unless some are named. Without a GPU, variants made for one run
+    under the emulator.
     """
 
 
-@command("kernels check", "loop kernels check cpu", work=RUNS, mcp="starts", shared=bench_options)
+@command("kernels check", "cpu", **BENCH)
 def kernels_check(on: On = None, keep_host: KeepHost = False) -> None:
     """Check an edit in seconds: compile, verify a few workloads, one quick ratio.
 
-    In a folder that `loop optimize` gave to a proposer, the ratio is against the incumbent; elsewhere it is
-    against the baseline. The result is a hint, not a verdict. It is not stored, and counts as no candidate.
+    In a folder that `loop optimize` gave to a proposer, the ratio is against the incumbent, not the
+    baseline. The result is a hint, not a verdict. It is not stored, and counts as no candidate.
     """
 
 
-@command(
-    "kernels measure",
-    "loop kernels measure cpu",
-    "loop kernels measure cpu --workloads large --threads 1 --rounds 7",
-    work=RUNS,
-    mcp="starts",
-    shared=bench_options,
-)
+@command("kernels measure", "cpu", "cpu --workloads large --threads 1 --rounds 7", **BENCH)
 def kernels_measure(
     workloads: Sets = None,
     rounds: Annotated[int, Option(help="Rounds, each in new processes.", min=2, max=100)] = 3,
@@ -368,7 +290,7 @@ def kernels_measure(
     """Verify variants, then time them next to the baseline."""
 
 
-@command("kernels resources", "loop kernels resources --gpu sm_89", work=RUNS, mcp="starts")
+@command("kernels resources", "--gpu sm_89", work=RUNS, mcp="starts")
 def kernels_resources(
     variants: Annotated[Words, Argument(metavar="VARIANT", help=VARIANTS)] = None,
     target: Target = None,
@@ -378,33 +300,28 @@ def kernels_resources(
     """Show registers, spills, shared memory, occupancy and roofline of compiled kernels."""
 
 
-@command("kernels prove-gate", "loop kernels prove-gate cpu", work=RUNS, shared=bench_options)
+@command("kernels prove-gate", "cpu", work=RUNS, shared=bench_options)
 def kernels_prove_gate() -> None:
     """Mutation-test the gate: inject bugs and cheats, report which it rejects."""
 
 
 @command(
     "optimize",
-    "loop optimize --proposer claude --max-usd 5",
-    "loop optimize my-kernel --proposer './propose.sh {brief}' --max-minutes 60",
-    "loop optimize 23_Softmax.py --variant mine.py --proposer codex --stall 5",
-    work="cli.runs:start_session",
+    "--proposer claude --max-usd 5",
+    "my-kernel --proposer './propose.sh {brief}' --max-minutes 60",
+    "23_Softmax.py --variant mine.py --proposer codex --stall 5",
     mcp="starts",
-    result="SessionAnswer",
     shared=session_options,
+    **SESSION,
 )
 def optimize(
     target: Annotated[Path | None, Argument(help="Target or task. Default: as `--target`.")] = None,
     plan: Annotated[str, Option(help="The plan to walk.")] = "optimize",
     proposer: Annotated[str, Option(metavar="COMMAND", help=PROPOSER)] = "person",
-    max_candidates: Annotated[
-        int | None, Option(help="End after so many candidates.", min=1)
-    ] = None,
+    max_candidates: Annotated[int | None, Option(help="Judge at most so many.", min=1)] = None,
     max_minutes: Annotated[float | None, "End after so many minutes."] = None,
     max_tokens: Annotated[int | None, Option(help="End after so many tokens.", min=1)] = None,
-    stall: Annotated[
-        int, Option(help="End when nothing was kept in so many candidates.", min=1)
-    ] = 6,
+    stall: Annotated[int, Option(help="End when so many in a row were not kept.", min=1)] = 6,
     target_ratio: Annotated[float | None, "End when a variant is so many times as fast."] = None,
     proposer_minutes: Annotated[float, "What a proposer may take for one candidate."] = 30,
     quiet_minutes: Annotated[float, "End a proposer that prints nothing for so long."] = 10,
@@ -414,20 +331,19 @@ def optimize(
 ) -> None:
     """Let a program change a kernel; keep what is faster.
 
-    Each change is judged, until a budget or --stall is reached. A proposer is any command.
-    It reads the brief from stdin or {brief}, edits files in {workdir}, and ends.
-    `loop` judges the edit in a folder of its own. It never touches your checkout. The proposer may call
-    `loop kernels check`, which says in seconds whether an edit is right and counts as no candidate.
-    A proposer that has nothing more to propose writes {"done": true} into {answer}.
+    A proposer is any command. It reads the brief from stdin or {brief}, edits files in {workdir},
+    and ends. `loop` judges each edit in a folder of its own, never in your checkout, until a budget
+    or --stall is reached. The proposer may call `loop kernels check`, which says in seconds whether
+    an edit is right. If it has nothing more to propose, it writes {"done": true} into {answer}.
     """
 
 
 @command(
     "bisect",
-    "loop bisect --variant cpu",
-    "loop bisect --good v1.2 --variant cpu",
-    "loop bisect --good HEAD~40 --metric correctness --workloads edges",
-    "loop bisect --good HEAD~9 --probe exit -- make test",
+    "--variant cpu",
+    "--good v1.2 --variant cpu",
+    "--good HEAD~40 --metric correctness --workloads edges",
+    "--good HEAD~9 --probe exit -- make test",
     work="bisect.command:run_bisect",
     mcp="starts",
     options_first=True,
@@ -447,25 +363,23 @@ def bisect(
     threads: Threads = None,
     seed: Seed = 0,
     budget_minutes: Annotated[float | None, Option(help="Time limit.", min=0.01)] = None,
-    again: Annotated[bool, "Measure anew, without stored results."] = False,
+    again: Annotated[bool, "Remove stored results and measure anew."] = False,
     on: On = None,
     keep_host: KeepHost = False,
 ) -> None:
     """Find the commit that made a kernel slower or wrong.
 
-    Or that made a command fail: --probe.
+    loop builds each commit by that commit's recipe in a worktree, and judges it by today's gate,
+    next to the good commit. Results are stored: the same command continues an interrupted search.
 
-    loop builds each commit by that commit's recipe in a worktree, and judges it by today's gate, next to
-    the good commit. Results are stored: the same command continues an interrupted search. With --again it
-    removes them and measures anew.
+    With --probe, loop finds the commit that made a command fail, in a worktree of each. The command
+    runs in your current folder there, or in the target's folder if you are outside its repository.
+    Exit codes 126 and 127 (cannot be run) are an error at the good end, and bad elsewhere, as in
+    `git bisect run`. A commit that takes longer than --probe-limit-s is skipped.
+    `timeout S COMMAND` makes it bad.
 
-    With --probe, a command judges a worktree of each commit. It runs in your current folder there, or in
-    the target's folder if you are outside its repository. Exit codes 126 and 127 (cannot be run) are
-    an error at the good end, and bad elsewhere, as in `git bisect run`. A commit that takes longer than
-    --probe-limit-s is skipped. `timeout S COMMAND` makes it bad.
-
-    Two builds of the same source may differ by 1 % or 2 % through the layout of their code. loop estimates
-    that difference. If no single commit exceeds it, loop names a range of commits.
+    Two builds of the same source may differ by 1 % or 2 % through the layout of their code. loop
+    estimates that difference. If no single commit exceeds it, loop names a range of commits.
     """
 
 
@@ -474,14 +388,7 @@ def status(target: Target = None) -> None:
     """Show what runs, what waits, what it cost, what is next."""
 
 
-@command(
-    "clean",
-    "loop clean",
-    "loop clean --yes",
-    "loop clean --cache",
-    work="cli.clean:clean",
-    result="LeftBehind",
-)
+@command("clean", "", "--yes", "--cache", work="cli.clean:clean", result="LeftBehind")
 def clean(
     names: Annotated[Words, Argument(metavar="NAME", help="Only these, with their edits.")] = None,
     cache: Annotated[bool, "Instead: builds and indexes. All of them can be made again."] = False,
@@ -489,16 +396,15 @@ def clean(
 ) -> None:
     """List worktrees that loop left behind and no session needs. Then ask, and remove them.
 
-    Only worktrees that loop made are listed. A session that can be resumed keeps its worktree. So does one
-    with uncommitted edits.
+    A session that can be resumed keeps its worktree. A worktree with uncommitted edits stays, too.
     """
 
 
 @command(
     "report",
-    "loop report last > report.md",
-    "loop report last --format html --output report.html",
-    'loop report last --format summary --limit 1000000 >> "$GITHUB_STEP_SUMMARY"',
+    "last > report.md",
+    "last --format html --output report.html",
+    'last --format summary --limit 1000000 >> "$GITHUB_STEP_SUMMARY"',
     work="session.closing:report",
     mcp="reads",
     result="session.closing:ExportedSession",
@@ -506,9 +412,7 @@ def clean(
 )
 def report(
     session_id: SessionName = "last",
-    form: Annotated[
-        Literal["md", "html", "json", "summary"], Option("--format", help="How to print it.")
-    ] = "md",
+    form: Annotated[ReportForm, Option("--format", help="How to print it.")] = "md",
     output: Annotated[Path | None, "Write this file instead; a report's figures beside it."] = None,
     target: Target = None,
     limit: Annotated[int, Option(help="Of a summary, in bytes.", min=1500)] = 65_536,
@@ -519,62 +423,35 @@ def report(
 
     html is one file that needs nothing else. `loop patterns schema report` describes json.
 
-    A summary is for a job's page or a comment: it is shortened by whole rows, and begins with a mark by
-    which a workflow finds its own comment again.
+    A summary is for a job's page or a comment: it is shortened by whole rows, and begins with a
+    mark by which a workflow finds its own comment again.
     """
 
 
-@command(
-    "patterns list",
-    "loop patterns list --json",
-    'loop patterns list "link error"',
-    work="cli.patterns:list_patterns",
-    mcp="reads",
-)
+@command("patterns list", "--json", '"link error"', work="cli.patterns:list_patterns", mcp="reads")
 def patterns_list(
-    words: Annotated[
-        Words, Argument(metavar="WORD", help="Only those for a problem, an error, a name.")
-    ] = None,
+    words: Annotated[Words, Argument(metavar="WORD", help="A problem, an error, a name.")] = None,
     target: Target = None,
 ) -> None:
     """List all patterns; with words, only patterns that match a problem, the best first."""
 
 
-@command(
-    "patterns show",
-    "loop patterns show baseline-first",
-    work="cli.patterns:show_pattern",
-    mcp="reads",
-)
+@command("patterns show", "baseline-first", work="cli.patterns:show_pattern", mcp="reads")
 def patterns_show(name: PatternName, target: Target = None) -> None:
     """Show one pattern in full."""
 
 
-@command(
-    "patterns check",
-    "loop patterns check patterns/mine.yaml",
-    work="cli.patterns:check_definitions",
-    mcp="reads",
-)
+@command("patterns check", "patterns/mine.yaml", work="cli.patterns:check_definitions", mcp="reads")
 def patterns_check(
-    path: Annotated[
-        Path | None, Argument(help="A file or folder; all definitions when none is named.")
-    ] = None,
+    path: Annotated[Path | None, Argument(help="File or folder. Default: everything.")] = None,
     target: Target = None,
 ) -> None:
     """Check definitions without running anything."""
 
 
-@command(
-    "patterns schema",
-    "loop patterns schema target > target.json",
-    work="cli.patterns:show_schema",
-    has_json=False,
-)
+@command("patterns schema", "target > target.json", work="cli.patterns:show_schema", has_json=False)
 def patterns_schema(
-    name: Annotated[
-        str, Argument(help="pattern, plan, target, rates, history, report or commands.")
-    ] = "pattern",
+    name: Annotated[str, Argument(help=SCHEMAS)] = "pattern",
     write: Annotated[bool, "Write all of them into the package."] = False,
 ) -> None:
     """Print the JSON Schema of a kind of file, for editors and programs."""
@@ -585,7 +462,7 @@ def plan_list(target: Target = None) -> None:
     """List all plans; `loop run session PLAN --dry-run` shows the steps of one."""
 
 
-@command("plan next", "loop plan next --json", work="cli.sessions:next_session", mcp="reads")
+@command("plan next", "--json", work="cli.sessions:next_session", mcp="reads")
 def plan_next(target: Target = None) -> None:
     """Propose the next session: what, why, time and cost. Nothing runs."""
 
@@ -595,16 +472,14 @@ def sessions_list(target: Target = None) -> None:
     """List all sessions, oldest first."""
 
 
-@command("sessions show", "loop sessions show last", work="cli.sessions:show_session", mcp="reads")
+@command("sessions show", "last", work="cli.sessions:show_session", mcp="reads")
 def sessions_show(name: SessionName, target: Target = None) -> None:
     """Show one session: its facts and its steps."""
 
 
-@command("sessions import", "loop sessions import history", work="session.recorded:import_sessions")
+@command("sessions import", "history", work="session.recorded:import_sessions")
 def sessions_import(
-    name: Annotated[
-        str, Argument(metavar="FILE", help="A history in YAML; `history`: what ships with loop.")
-    ],
+    name: Annotated[str, Argument(metavar="FILE", help="YAML; `history`: what ships with loop.")],
     target: Target = None,
 ) -> None:
     """Import sessions that were recorded without loop.
@@ -613,23 +488,16 @@ def sessions_import(
     """
 
 
-@command(
-    "sessions compare",
-    "loop sessions compare last~1 last",
-    work="cli.sessions:compare_sessions",
-    mcp="reads",
-)
-def sessions_compare(
-    names: Annotated[list[str], Argument(metavar="ID", help=IDS)], target: Target = None
-) -> None:
+@command("sessions compare", "last~1 last", work="cli.sessions:compare_sessions", mcp="reads")
+def sessions_compare(names: SessionNames, target: Target = None) -> None:
     """Compare sessions: environment, sources, verdicts, ratios, cost, time.
 
-    Sessions of another target, device or baseline are named, with the reason, and left out of the ratios.
-    Latencies are not compared: they hang on the machine, the day and the hour.
+    Sessions of another target, device or baseline are named, with the reason, and left out of the
+    ratios. Latencies are not compared: they depend on the machine, the day and the hour.
     """
 
 
-@command("catalog build", "loop catalog build --out catalogue", work="site.catalog:build_site")
+@command("catalog build", "--out catalogue", work="site.catalog:build_site")
 def catalog_build(
     out: Annotated[Path, Option(metavar="DIR", help="The folder to write: a new or an empty one.")],
     target: Target = None,
@@ -652,33 +520,30 @@ def cost_rates(target: Target = None) -> None:
 
 @command(
     "cost keep-or-stop",
-    "loop cost keep-or-stop --idle-hours 5",
-    "loop cost keep-or-stop --idle-hours 12 --waiting nobody --restart-minutes 4",
+    "--idle-hours 5",
+    "--idle-hours 12 --waiting nobody --restart-minutes 4",
     work="money.command:keep_or_stop",
 )
 def cost_keep_or_stop(
     idle_hours: Annotated[float | None, "Hours until the GPU is needed again."] = None,
     restart_minutes: Annotated[float | None, "Minutes of a restart. Default: as measured."] = None,
-    waiting: Annotated[
-        Literal["nobody", "agent", "engineer"] | None,
-        "Who waits for a restart. Default: the card's.",
-    ] = None,
+    waiting: Annotated[Waiting | None, "Who waits for a restart. Default: the card's."] = None,
     target: Target = None,
 ) -> None:
     """Decide whether to keep an idle GPU or to stop it.
 
-    Idle cost = hours x rate. Stop cost = restart x (GPU's rate + rate of the engineer or agent that waits).
+    Idle cost = hours x rate. Stop cost = restart x (GPU's rate + rate of who waits for it).
     """
 
 
-@command("cost pivot", "loop cost pivot --options pivot.yaml", work="money.command:pivot")
+@command("cost pivot", "--options pivot.yaml", work="money.command:pivot")
 def cost_pivot(
     options: Annotated[Path | None, "YAML file with options. Default: the stop rules."] = None,
     target: Target = None,
 ) -> None:
     """Decide whether to go on or to try something else.
 
-    An option without a probability or a value has no expected value: what it would need is shown instead.
+    For an option without a probability or a value, what it needs is shown instead of a value.
 
     \b
     The form of the file:
@@ -690,27 +555,22 @@ def cost_pivot(
     """
 
 
-@command("jobs", "loop jobs", "watch loop jobs", work="cli.hosts:list_jobs", mcp="reads")
+@command("jobs", "", "watch loop jobs", work="cli.hosts:list_jobs", mcp="reads")
 def jobs(limit: Annotated[int, Option(help="The newest so many.", min=1)] = 40) -> None:
     """List jobs: what waits, runs and has ended, and where."""
 
 
 @command(
-    "jobs follow",
-    "loop jobs follow",
-    "loop jobs follow 20261123-120000-3fa9c1",
-    "loop jobs follow last --cancel",
-    work="cli.hosts:follow_job",
-    has_json=False,
+    "jobs follow", "", "20261123-12", "last --cancel", work="cli.hosts:follow_job", has_json=False
 )
 def jobs_follow(
-    job: Annotated[str, Argument(metavar="ID", help="An id of a job, or last.")] = "last",
+    job: Annotated[str, Argument(metavar="ID", help="An id, its beginning, or last.")] = "last",
     cancel: Annotated[bool, "End it first, as Ctrl-C does."] = False,
 ) -> None:
     """Show what a job on another machine says until it ends, and bring back what it made."""
 
 
-@command("job run", "loop job run ~/.local/state/loop/jobs/4f2a90c1", work="cli.hosts:run_job")
+@command("job run", "~/.local/state/loop/jobs/4f2a90c1", work="cli.hosts:run_job")
 def job_run(folder: Annotated[Path, Argument(help="Folder with a job.json.")]) -> None:
     """Run the job in a folder: a `loop` command with the files it works on.
 
@@ -718,7 +578,7 @@ def job_run(folder: Annotated[Path, Argument(help="Folder with a job.json.")]) -
     """
 
 
-@command("hosts", "loop hosts", work="cli.hosts:list_hosts")
+@command("hosts", "", work="cli.hosts:list_hosts")
 def hosts() -> None:
     """List the machines of hosts.yaml in your configuration folder.
 
@@ -731,14 +591,14 @@ def hosts() -> None:
     """
 
 
-@command("hosts setup", "loop hosts setup l4", work="cli.hosts:set_up")
+@command("hosts setup", "l4", work="cli.hosts:set_up")
 def hosts_setup(host: HostName) -> None:
     """Install this loop on a machine, and name what is missing there.
 
-    It uses its own environment, ~/.loop/venv, which sees the packages of `python:` and changes none.
+    Its own environment, ~/.loop/venv, sees the packages of `python:` and changes none.
     """
 
 
-@command("hosts stop", "loop hosts stop l4", work="cli.hosts:stop")
+@command("hosts stop", "l4", work="cli.hosts:stop")
 def hosts_stop(host: HostName) -> None:
     """Stop a machine by the command that hosts.yaml names."""

@@ -30,24 +30,14 @@ from loop.session.recorded import read_histories
 from loop.steps.setting import read_setting
 from loop.store import sessions
 
-SCHEMAS: dict[str, type[Model]] = {
-    "pattern": Pattern,
-    "plan": Plan,
-    "target": Target,
-    "rates": RateCard,
-    "history": History,
-    "report": ExportedSession,
-}
-"""JSON Schemas that ship with loop, by file name."""
+# JSON Schemas that ship with loop, by file name.
+SCHEMAS: dict[str, type[Model]] = {"pattern": Pattern, "plan": Plan, "target": Target}
+SCHEMAS |= {"rates": RateCard, "history": History, "report": ExportedSession}
 PRINTED = "commands"  # Name of the schema of what each command prints with `--json`.
 NAMES = (*SCHEMAS, PRINTED)
 WORD = re.compile(r"[^\W_]+")
-SHORTEST_WORD = (
-    3  # Fewest letters of a word that counts, if any has so many: `is` is in every text.
-)
-SEARCHED_SESSIONS = (
-    50  # How many sessions a search for words includes, because their error messages may match.
-)
+SHORTEST_WORD = 3  # Fewest letters of a word that counts, if any has so many: `is` is everywhere.
+SEARCHED_SESSIONS = 50  # How many sessions a search includes: their error messages may match.
 
 
 class PatternRow(Model):
@@ -72,17 +62,17 @@ class PatternList(Printed):
         if not self.patterns:
             screen.say("no pattern mentions that; `loop patterns list` shows all")
             return
-        cells = [
+        rows = [
             (row.number, row.priority, row.name, row.steps, row.problem) for row in self.patterns
         ]
-        screen.table(("#", "", "pattern", "steps", "answers"), cells)
+        screen.table(("#", "", "pattern", "steps", "answers"), rows)
         screen.say("the steps of one: loop patterns show NAME")
 
 
 def list_patterns(
     words: Sequence[str], target: Path | None, screen: Screen
 ) -> tuple[PatternList, int]:
-    """All patterns; with words, those with all of them, best first; if none has all, those with most. Error
+    """All patterns; with words, those with all of them; if none has all, those with most. Error
     messages of recent sessions count, too. The exit code is 1 if none matches."""
     here = find_project(target, Path.cwd())
     patterns = {name: read.value for name, read in definitions.patterns(here).items()}
@@ -94,9 +84,8 @@ def list_patterns(
         for name, pattern in patterns.items():
             parts = [name, pattern.title, pattern.problem, *pattern.use_when]
             parts += [failure.text for failure in recent_failures if failure.pattern == name]
-            parts += [
-                f"{step.id} {step.title} {step.action} {step.mend or ''}" for step in pattern.steps
-            ]
+            for step in pattern.steps:
+                parts += [step.id, step.title, step.action, step.mend or ""]
             texts[name] = " ".join([*parts, *(evidence.note for evidence in pattern.evidence)])
         names, matched_count, term_count = search(" ".join(words), texts)
         if names and matched_count < term_count:
@@ -116,9 +105,8 @@ class ShownPattern(Printed, Pattern):
 
     def show(self, screen: Screen) -> None:
         """Print the pattern's fields and steps."""
-        screen.prose(
-            f"{self.number}. {self.title} ({self.name}, {self.priority})\n\n{self.problem}\n\n"
-        )
+        title = f"{self.number}. {self.title} ({self.name}, {self.priority})"
+        screen.prose(f"{title}\n\n{self.problem}\n\n")
         screen.prose(f"use when: {', '.join(self.use_when)}")
         screen.prose(f"takes about {say.seconds(self.estimate.minutes * 60)}\n\n")
         rows = [(step.id, step.action, f"{step.budget_s:g} s", step.title) for step in self.steps]
@@ -133,9 +121,8 @@ class ShownPattern(Printed, Pattern):
 
 def show_pattern(name: str, target: Path | None) -> ShownPattern:
     """A pattern, and the file that defines it. Raises LoopError for an unknown name."""
-    file = definitions.choose(
-        definitions.patterns(find_project(target, Path.cwd())), name, "pattern"
-    )
+    patterns = definitions.patterns(find_project(target, Path.cwd()))
+    file = definitions.choose(patterns, name, "pattern")
     return ShownPattern(file=str(file.path), **dict(file.value))
 
 
@@ -146,10 +133,9 @@ class PlanList(Printed):
 
     def show(self, screen: Screen) -> None:
         """Print a table with a row each."""
-        rows = [
-            (plan.name, len(plan.patterns), f"{plan.budget.minutes:g}", plan.title)
-            for plan in self.plans
-        ]
+        rows = []
+        for plan in self.plans:
+            rows.append((plan.name, len(plan.patterns), f"{plan.budget.minutes:g}", plan.title))
         screen.table(("plan", "patterns", "min", "objective"), rows)
 
 
@@ -173,7 +159,7 @@ class CheckedDefinitions(Printed):
 
 
 def check_definitions(path: Path | None, target: Path | None) -> tuple[CheckedDefinitions, int]:
-    """Check one file or folder, or (None) all that the project defines. Returns the mistakes and the exit code."""
+    """Check one file or folder, or (None) all that a project defines. The exit code follows."""
     mistakes, count = list[Complaint](), 0
     try:
         if path is not None:
@@ -184,10 +170,9 @@ def check_definitions(path: Path | None, target: Path | None) -> tuple[CheckedDe
             read_histories()
             for pattern in setting.patterns.values():
                 mistakes += check_pattern(pattern, setting.patterns, {})
+            variants = setting.target.variants
             for plan in setting.plans.values():
-                mistakes += check_plan(
-                    plan, setting.patterns, setting.plans, setting.target.variants
-                )
+                mistakes += check_plan(plan, setting.patterns, setting.plans, variants)
             count = len(setting.patterns) + len(setting.plans) + 2  # The target and the rate card.
     except DefinitionError as error:
         mistakes += error.complaints
@@ -217,23 +202,20 @@ def _check_file(path: Path, target: Path | None) -> int:
         complaints = check_plan(plan, setting.patterns, plan_names, setting.target.variants)
     else:
         pattern = definitions.read_file(path, Pattern)
-        patterns = {
-            **definitions.patterns(find_project(target, Path.cwd())),
-            pattern.value.name: pattern,
-        }
-        complaints = check_pattern(pattern, patterns, {})
+        known = definitions.patterns(find_project(target, Path.cwd()))
+        complaints = check_pattern(pattern, {**known, pattern.value.name: pattern}, {})
     if complaints:
         raise DefinitionError(complaints)
     return 1
 
 
 def schema_text(name: str) -> str:
-    """One JSON Schema as text. `name`: one of `NAMES`; `commands` is what each command prints with `--json`."""
+    """One JSON Schema as text. `name`: one of `NAMES`; `commands` is what each prints as JSON."""
     if name == PRINTED:
         types: dict[str, Any] = {"error": Failed}
-        types |= {
-            command.words: command.json_type for command in ALL if "json" in command.parameter_names
-        }
+        for command in ALL:
+            if "json" in command.parameter_names:
+                types[command.words] = command.json_type
         schema = schema_of_all(types)
     else:
         schema = schema_of(SCHEMAS[name])
@@ -241,9 +223,8 @@ def schema_text(name: str) -> str:
         step = schema["$defs"]["Step"]["properties"]
         step["action"] = {**step["action"], "enum": list(ACTIONS)}
     if name == "rates":  # A project may leave these fields to the shipped card.
-        schema["required"] = [
-            field for field in schema["required"] if field not in INHERITED_FIELDS
-        ]
+        required = schema["required"]
+        schema["required"] = [field for field in required if field not in INHERITED_FIELDS]
     return re.sub(r"\n {3,}", " ", json.dumps(schema, indent=1)) + "\n"  # One line per definition.
 
 
@@ -265,7 +246,7 @@ def write_schemas() -> list[Path]:
 
 
 def search(query: str, texts: Mapping[str, str]) -> tuple[list[str], int, int]:
-    """Names of the entries with most words of a query, how many each has, and how many words of it count.
+    """Names of the entries with most words of a query, how many each has, and how many words count.
     `texts`: name to an entry's text. A word also matches the beginning of a longer one."""
     terms = list(dict.fromkeys(WORD.findall(query.lower())))
     terms = [term for term in terms if len(term) >= SHORTEST_WORD] or terms
@@ -274,8 +255,5 @@ def search(query: str, texts: Mapping[str, str]) -> tuple[list[str], int, int]:
         words = WORD.findall(text.lower())
         count_by_name[name] = sum(any(word.startswith(term) for word in words) for term in terms)
     most = max(count_by_name.values(), default=0)
-    return (
-        [name for name, count in count_by_name.items() if most and count == most],
-        most,
-        len(terms),
-    )
+    names = [name for name, count in count_by_name.items() if most and count == most]
+    return names, most, len(terms)

@@ -45,51 +45,37 @@ from loop.steps.setting import read_setting
 from loop.steps.spread import write_samples
 from loop.store import sessions
 
-SessionAnswer = (
-    ExportedSession | PlanForecast
-)  # What `run session --json` prints; the second with --dry-run.
-FLAGS = {"candidates": "max_candidates", "target": "target_ratio"}
+SessionAnswer = ExportedSession | PlanForecast  # Of `run session --json`; with --dry-run.
+FLAGS = {"candidates": "max_candidates", "target": "target_ratio"}  # Field of `Campaign` to option.
 FLAGS |= {name: f"max_{name}" for name in ("minutes", "tokens", "usd")}
-"""Field of `Campaign` to its option, if their names differ."""
+NOTHING_TO_EXPLAIN = "nothing is wrong"  # A step that was skipped for this reason is not shown.
 
 
-def start_session(
-    *,
-    target: Path | None = None,
-    plan: str | None = None,
-    proposer: str | None = None,
-    resume: str | None = None,
-    screen: Screen,
-    **values: Any,
-) -> int:
-    """`loop run session`, `run pattern`, `optimize`: run a plan, or resume a session. `proposer`: begins a
-    campaign; None: as in a plan's steps. `values`: the other options by name. Returns the exit code."""
-    ai_usd, campaign = (
-        check_stated_usd(values.get("ai_usd")),
-        make_campaign(**values, proposer=proposer),
-    )
+def start_session(screen: Screen, **values: Any) -> int:
+    """`loop run session`, `run pattern`, `optimize`: run a plan or resume a session. Returns the
+    exit code. `values`: options by name. Without a `proposer`, the plan's steps name theirs."""
+    proposer, resume = values.get("proposer"), values.get("resume")
+    values["stated_ai_usd"] = check_stated_usd(values.get("ai_usd"))
+    values["campaign"] = make_campaign(**values)
     if proposer is None:
-        is_attended = os.environ.get("LOOP_ATTENDED", "") not in ("", "0")
-        limits = SessionLimits(values.get("budget_minutes"), values.get("max_usd"))
-    else:  # Its steps hold the limits of a campaign.
-        is_attended, limits = False, SessionLimits()
-        plan = None if resume else "tune" if proposer == TUNER else plan
-    values |= {"target": target, "plan": plan, "limits": limits, "campaign": campaign}
-    values |= {"stated_ai_usd": ai_usd, "attended": is_attended}
+        values["attended"] = os.environ.get("LOOP_ATTENDED", "") not in ("", "0")
+        values["limits"] = SessionLimits(values.get("budget_minutes"), values.get("max_usd"))
+    elif resume:  # The steps of a campaign hold its limits.
+        values["plan"] = None
+    elif proposer == TUNER:
+        values["plan"] = "tune"
     request = make_request(SessionRequest, values)
-    if request.decline and resume is None:
-        raise UsageError(
-            "--decline answers a session that waits",
-            hint="loop run session --resume last --decline",
-        )
-    return (
-        run_session(request, screen) if resume is None else resume_session(resume, request, screen)
-    )
+    if resume is not None:
+        return resume_session(resume, request, screen)
+    if request.decline:
+        hint = "loop run session --resume last --decline"
+        raise UsageError("--decline answers a session that waits", hint)
+    return run_session(request, screen)
 
 
 def make_campaign(**values: Any) -> Campaign:
-    """A campaign from the values of options, by their names; None means the default. Raises UsageError that names
-    the wrong option, or if the executor cannot work here."""
+    """A campaign from the values of options, by their names; None means the default. Raises
+    UsageError that names the wrong option, or if the executor cannot work here."""
     if values.get("executor"):
         executors.load_executor(values["executor"])
     fields = {field: values.get(FLAGS.get(field, field)) for field in Campaign.model_fields}
@@ -121,8 +107,8 @@ class TrustGranted(Printed):
 
 
 def trust_project(target: Path | None, variants: Sequence[str]) -> TrustGranted:
-    """Trust all that a project or a stored session (a folder with a head) runs. `variants`: the answers to a task
-    of another format, which `target` was made of; UsageError for any other name."""
+    """Trust all that a project or a stored session (a folder with a head) runs. `variants`: the
+    answers to a task, which `target` was made of; UsageError for any other name."""
     if target is not None and (target / sessions.HEAD).is_file():
         session = sessions.SessionFolder(target.resolve())
         trusted_folder, trusted_commands = session.path, trust.session_commands(session.head())
@@ -149,9 +135,6 @@ def trust_project(target: Path | None, variants: Sequence[str]) -> TrustGranted:
     granted = TrustGranted(target=str(trusted_folder), runs=tuple(trusted_commands))
     granted._note = note
     return granted
-
-
-NOTHING_TO_EXPLAIN = "nothing is wrong"  # A step that was skipped for this reason is not shown.
 
 
 @dataclass(frozen=True)
@@ -181,13 +164,8 @@ class BenchRequest:
     samples: Path | None = None
 
 
-@dataclass(frozen=True)
-class ChosenVariants:
-    """The device, the variants that run on it (or are only compiled), and the variants that are emulated."""
-
-    device: Device
-    variants: tuple[str, ...]
-    emulated: tuple[str, ...] = ()
+Chosen = tuple[Device, tuple[str, ...], tuple[str, ...]]
+"""A device, the variants that run on it (or are only compiled), and the emulated ones."""
 
 
 class BenchAnswer(Printed):
@@ -212,26 +190,25 @@ class BenchAnswer(Printed):
 
 
 def run_bench(request: BenchRequest, screen: Screen) -> tuple[BenchAnswer, int]:
-    """`loop kernels ...`, `doctor`, `run step`: run one pattern without a session. Returns the results of its
-    steps, without those skipped for `NOTHING_TO_EXPLAIN`, and the exit code. Raises Untrusted."""
+    """`loop kernels ...`, `doctor`, `run step`: run one pattern without a session. Returns its
+    steps, except skips for `NOTHING_TO_EXPLAIN`, and the exit code. Raises Untrusted."""
     setting = settings.read_setting(request.target)
     setting = settings.with_stated_workloads(setting, [*request.workloads, *request.checks])
     project, target = setting.project, setting.target
-    chosen, checks = choose_device_and_variants(request, target), tuple(request.checks)
+    device, variants, emulated = choose_device_and_variants(request, target)
     # Values that a step's `when` reads as `plan.*`.
-    parameters = {"variants": bool(chosen.variants), "emulated": bool(chosen.emulated)}
-    parameters["sanitized"] = request.sanitize and chosen.device == "cuda"
-    if request.sanitize and chosen.device == "cpu" and chosen.variants:
+    parameters = {"variants": bool(variants), "emulated": bool(emulated)}
+    parameters["sanitized"] = request.sanitize and device == "cuda"
+    if request.sanitize and device == "cpu" and variants:
         reason = "they look at CUDA variants, on a GPU or under the emulator"
-        remark_once(f"not exercised: sanitizers of {', '.join(chosen.variants)}: {reason}")
+        remark_once(f"not exercised: sanitizers of {', '.join(variants)}: {reason}")
     if request.subcommand == "doctor":
         pattern = setting.patterns["environment-validation"].value
     elif request.subcommand == "step":
         pattern = step_pattern(request)
     else:
         pattern = bench_pattern(request, target, parameters)
-    if request.subcommand == "verify" and not request.workloads:
-        checks = tuple(target.workloads)
+    verifies_all = request.subcommand == "verify" and not request.workloads
     # Here, so that a mistyped name is refused before anybody is asked.
     settings.ask_for_trust(project, screen)
     plan = Plan(
@@ -240,7 +217,7 @@ def run_bench(request: BenchRequest, screen: Screen) -> tuple[BenchAnswer, int]:
         title=pattern.title,
         patterns=(pattern.name,),
         workloads=settings.choose_sets(request.workloads, target),
-        checks=checks,
+        checks=tuple(target.workloads if verifies_all else request.checks),
         budget=TimeBudget(minutes=pattern.estimate.minutes),
         parameters={**parameters},
     )
@@ -248,10 +225,9 @@ def run_bench(request: BenchRequest, screen: Screen) -> tuple[BenchAnswer, int]:
 
     def session_values(finished: Sequence[Finished]) -> dict[str, object]:
         """Values that expressions of the pattern read as `session.*`."""
-        variants = (
-            variant for output in outputs_of(finished, ChecksOutput) for variant in output.variants
-        )
-        return {"wrong": any(variant.first_failure for variant in variants)}
+        outputs = outputs_of(finished, ChecksOutput)
+        failures = [checks.first_failure for output in outputs for checks in output.variants]
+        return {"wrong": any(failures)}
 
     def store(event: WalkEvent) -> WalkEvent:
         """Write the raw samples of an ended step into the file of `--samples`; the event itself."""
@@ -260,53 +236,33 @@ def run_bench(request: BenchRequest, screen: Screen) -> tuple[BenchAnswer, int]:
         return event
 
     threads = settings.choose_threads(request.threads)
-    with settings.open_bench(setting, chosen.device, threads, sanitize=request.sanitize) as bench:
-        campaign, folder = (
-            make_campaign(executor=request.executor, width=request.width),
-            project.target,
-        )
-        task = Task(
-            plan,
-            chosen.variants,
-            machine(),
-            request.seed,
-            folder,
-            chosen.emulated,
-            campaign=campaign,
-        )
+    with settings.open_bench(setting, device, threads, sanitize=request.sanitize) as bench:
+        campaign = make_campaign(executor=request.executor, width=request.width)
+        folder = project.target
+        task = Task(plan, variants, machine(), request.seed, folder, emulated, campaign=campaign)
         if request.subcommand not in ("doctor", "resources"):
             bench.warm_up()  # torch is imported while the compiler works
         resolved = ResolvedPlan(plan=plan, patterns=(planned,))
-        walk = Walk(
-            resolved,
-            Context(bench, task),
-            session_values,
-            folders=Folders.for_process(target=folder),
-        )
-        ending = drive(
-            walk, Show(screen, printed_skips={(pattern.name, NOTHING_TO_EXPLAIN)}), store
-        )
-    finished = tuple(
-        record for record in walk.finished if record.skipped_because != NOTHING_TO_EXPLAIN
-    )
-    is_passed = all(step.status in ("passed", "skipped") for step in finished)
-    outputs = outputs_of(finished, DebugOutput)
+        folders = Folders.for_process(target=folder)
+        walk = Walk(resolved, Context(bench, task), session_values, folders=folders)
+        show = Show(screen, printed_skips={(pattern.name, NOTHING_TO_EXPLAIN)})
+        ending = drive(walk, show, store)
+    steps = tuple(step for step in walk.finished if step.skipped_because != NOTHING_TO_EXPLAIN)
+    is_passed = all(step.status in ("passed", "skipped") for step in steps)
+    outputs = outputs_of(steps, DebugOutput)
     explanations = tuple(explanation for output in outputs for explanation in output.explanations)
-    answer = BenchAnswer(
-        status="passed" if is_passed else "failed", steps=finished, explanations=explanations
-    )
+    status: Literal["passed", "failed"] = "passed" if is_passed else "failed"
+    answer = BenchAnswer(status=status, steps=steps, explanations=explanations)
     answer._request = request
     return answer, ending.exit_code or (ExitCode.OK if is_passed else ExitCode.GATE_FAILED)
 
 
-def choose_device_and_variants(request: BenchRequest, target: Target) -> ChosenVariants:
-    """Device and variants of a command. `resources` takes GPU variants without a GPU, for it only compiles them.
+def choose_device_and_variants(request: BenchRequest, target: Target) -> Chosen:
+    """Device and variants of a command. `resources` only compiles GPU variants, without a GPU, too.
     Raises UsageError if the command times variants and all can only be emulated."""
     is_for_gpu = set(target.variants_on("cpu")).isdisjoint(request.variants)
-    if (
-        request.subcommand == "resources" and is_for_gpu and not machine().gpus
-    ):  # To compile needs no GPU.
-        return ChosenVariants("cpu", settings.choose_variants(request.variants, target, "cuda"))
+    if request.subcommand == "resources" and is_for_gpu and not machine().gpus:
+        return "cpu", settings.choose_variants(request.variants, target, "cuda"), ()
     is_emulation = request.emulate
     if request.sanitize and not is_emulation:  # Without a GPU, sanitizers run under the emulator.
         is_emulation = settings.choose_device(request.device, target, request.variants) == "cpu"
@@ -315,32 +271,28 @@ def choose_device_and_variants(request: BenchRequest, target: Target) -> ChosenV
     variants = settings.choose_variants(names, target, device)
     emulated = settings.choose_emulated(names, target, device)
     if request.subcommand in ("verify", "resources"):  # These also take what can only be emulated.
-        return ChosenVariants(device, variants, emulated)
+        return device, variants, emulated
     if not variants:
         names = ", ".join(emulated)
         hint = f"loop kernels verify {emulated[0]}" if emulated else "loop kernels list"
-        raise UsageError(
-            f"no GPU: {names} can only be emulated, and what is emulated is not timed", hint
-        )
-    return ChosenVariants(device, variants)
+        message = f"no GPU: {names} can only be emulated, and what is emulated is not timed"
+        raise UsageError(message, hint)
+    return device, variants, ()
 
 
 def bench_pattern(request: BenchRequest, target: Target, parameters: Mapping[str, bool]) -> Pattern:
-    """The shipped pattern of a command, with the user's options, without steps that have nothing to do.
-    `parameters`: of its plan. Raises UsageError for a GPU that is not among the target's `devices`."""
+    """The shipped pattern of a command, with the user's options, without steps that do nothing.
+    `parameters`: of its plan. Raises UsageError for a GPU that the target's `devices` lack."""
     pattern = read_file(shipped("patterns") / "bench" / f"{request.subcommand}.yaml", Pattern).value
-    verify_arguments: dict[str, Any] = {
-        "others_s": 0
-    }  # Skip the sets that the command does not name.
+    verify_arguments: dict[str, Any] = {"others_s": 0}  # Skip sets that the command does not name.
     if request.first_failure_only:
         verify_arguments["enough"] = True  # The action's word: a variant's first failure is enough.
     if request.subcommand == "verify":
         verify_arguments["threads"] = request.threads
     if request.subcommand == "resources" and target.devices and request.gpu not in target.devices:
         names = ", ".join(f"{key} ({device.name})" for key, device in target.devices.items())
-        raise UsageError(
-            f"target {target.name} has no device {request.gpu!r}", hint=f"its devices: {names}"
-        )
+        message = f"target {target.name} has no device {request.gpu!r}"
+        raise UsageError(message, hint=f"its devices: {names}")
     arguments_by_step = {"verify": verify_arguments, "measure": {"rounds": request.rounds}}
     arguments_by_step["resources"] = {"device": request.gpu}
     # What the results will be is not known yet: keep every step that may be needed.
@@ -355,8 +307,8 @@ def bench_pattern(request: BenchRequest, target: Target, parameters: Mapping[str
 
 
 def step_pattern(request: BenchRequest) -> Pattern:
-    """A pattern whose only step is the request's action. Raises UsageError for an unknown action, arguments that
-    are no JSON object, and a missing folder for samples."""
+    """A pattern whose only step is the request's action. Raises UsageError for an unknown action,
+    arguments that are no JSON object, and a missing folder for samples."""
     action, samples = request.action, request.samples
     if action not in ACTIONS:
         raise UsageError(f"no action {action!r}", hint=did_you_mean(action, list(ACTIONS)))
@@ -370,11 +322,9 @@ def step_pattern(request: BenchRequest) -> Pattern:
         raise UsageError(f"--with {request.arguments!r}: expected a JSON object", hint=hint)
     limits = {"budget_s": request.budget_s, "limit_s": request.limit_s}
     step = Step(id="step", title=action, action=action, arguments=arguments, **limits)
-    pattern_texts = {"title": action, "problem": action, "use_when": (action,)}
-    minutes = TimeBudget(minutes=request.limit_s / 60)
-    return Pattern(
-        format=1, name="step", number=1, estimate=minutes, steps=(step,), **pattern_texts
-    )
+    fields: dict[str, Any] = {"title": action, "problem": action, "use_when": (action,)}
+    fields["estimate"] = TimeBudget(minutes=request.limit_s / 60)
+    return Pattern(format=1, name="step", number=1, steps=(step,), **fields)
 
 
 class VariantList(Printed):
@@ -385,15 +335,15 @@ class VariantList(Printed):
 
     def show(self, screen: Screen) -> None:
         """Print a table with a row each."""
-        rows = [
-            (name, v.kind, v.device, ", ".join(v.dtypes), v.title)
-            for name, v in self.variants.items()
-        ]
+        rows = []
+        for name, variant in self.variants.items():
+            dtypes = ", ".join(variant.dtypes)
+            rows.append((name, variant.kind, variant.device, dtypes, variant.title))
         screen.table(("variant", "kind", "device", "types", "idea"), rows)
 
 
 def list_variants(target: Path | None) -> VariantList:
-    """The variants of the target in the folder `target`; None: of the one here, else of the bundled one."""
+    """The variants of the target in a folder; None: of the one here, else of the bundled one."""
     definition = settings.read_setting(target).target
     return VariantList(target=definition.name, variants=definition.variants)
 

@@ -1,10 +1,10 @@
-"""`loop status`, `plan next` and `sessions`: what runs and waits, its cost, what is next; earlier sessions."""
+"""`loop status`, `plan next`, `sessions`: what runs, waits and is next; earlier sessions."""
 
 import datetime
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from loop.base.errors import LoopError, UsageError, WorkFailed
 from loop.base.locks import is_locked
@@ -29,6 +29,7 @@ from loop.store import sessions
 from loop.store.journal import finished_steps, open_step
 
 MOST_WAITING = 10  # Most waiting sessions that are listed, newest first.
+MOST_SESSIONS = len(LETTERS)
 
 
 @dataclass(frozen=True)
@@ -49,9 +50,7 @@ class Running:
     usd: float  # The session's cost so far; AI is added only at the session's end.
 
     @classmethod
-    def read(
-        cls, folder: sessions.SessionFolder, card: RateCard, now: datetime.datetime
-    ) -> "Running":
+    def read(cls, folder: sessions.SessionFolder, card: RateCard, now: datetime.datetime) -> Self:
         """The present state of a running session. `card`: prices."""
         head, lines = folder.head(), folder.lines()
         step, plan, finished = open_step(lines), head.plan, finished_steps(lines)
@@ -85,8 +84,8 @@ class WaitingSession:
     usd: float
 
     @classmethod
-    def read(cls, row: SessionRow, root: Path, card: RateCard) -> "WaitingSession":
-        """Why a session waits, and its cost. Unreadable files become the reason. `root`: all sessions."""
+    def read(cls, row: SessionRow, root: Path, card: RateCard) -> Self:
+        """Why a session in the folder `root` waits, and its cost. The reason may be a bad file."""
         folder, status = sessions.SessionFolder(root / row.id), row.status or "open"
         try:
             head, record, lines = folder.head(), folder.record(), folder.lines()
@@ -97,9 +96,8 @@ class WaitingSession:
             why, usd = record.reason, record.bill.usd
         else:
             why = f"it ended without a word{f' in {step.label}' if step else ''}"
-            usd = charges_so_far(
-                sessions.running_seconds(lines), card, head, hosts=hosts_of(finished)
-            ).usd
+            seconds = sessions.running_seconds(lines)
+            usd = charges_so_far(seconds, card, head, hosts=hosts_of(finished)).usd
         request = closing.pending_user_task(finished)
         if request and head.resume_command not in request:  # The resume command is printed anyway.
             why = f"{why}; {request}"
@@ -126,13 +124,12 @@ class Status(Printed):
     no_milestone: str = ""
 
     def show(self, screen: Screen) -> None:
-        """Print sessions, wrong or unjudged variants, problems, money, and the proposed next session."""
+        """Print sessions, wrong or unjudged variants, problems, money, and the next session."""
         sections = []
         for running in self.running:
             place = f", at {running.step}" if running.step else ""
-            lines = [
-                f"{running.done} of {say.count(running.of, 'step')}; {say.billed_usd(running.usd)} so far"
-            ]
+            progress = f"{running.done} of {say.count(running.of, 'step')}"
+            lines = [f"{progress}; {say.billed_usd(running.usd)} so far"]
             lines.append(_time_of_budget(running.seconds, running.budget_s))
             if running.since is not None:
                 step_time = _time_of_budget(running.step_s, running.step_budget_s)
@@ -148,7 +145,8 @@ class Status(Printed):
             correctness, proposal = self.milestone.sections
             sections.append(correctness)
         sections.append(Section("To look at", self.left))
-        cost = f"{say.count(self.sessions, 'session')}, {say.usd(self.usd)} in all; the last: {self.last}"
+        count = say.count(self.sessions, "session")
+        cost = f"{count}, {say.usd(self.usd)} in all; the last: {self.last}"
         sections += [Section("Money", (cost,)), proposal]
         print_sections(sections, screen)
 
@@ -159,20 +157,18 @@ def next_session(target: Path | None) -> NextSession:
 
 
 def gather_status(target: Path | None, now: datetime.datetime | None = None) -> Status:
-    """Collect the status of a project. Where a definition has a mistake, `no_milestone` says so in place
-    of a proposed next session (`milestone`). `now`: for tests."""
+    """The status of a project; a mistake in a definition is in `no_milestone`. `now`: for tests."""
     now = now or datetime.datetime.now(datetime.UTC)
     here = find_project(target, Path.cwd())
     card = rates(here)
-    entries = sessions.entries(here.sessions)
+    root = here.sessions
+    entries = sessions.entries(root)
     rows = [entry.row for entry in entries if entry.row is not None and not entry.row.recorded]
     unfinished = [row for row in rows if row.status in (None, *RESUMABLE)]
-    running_ids = {
-        row.id for row in unfinished if is_locked(here.sessions / row.id / sessions.LOCK)
-    }
-    folders = [sessions.SessionFolder(here.sessions / name) for name in sorted(running_ids)]
+    running_ids = {row.id for row in unfinished if is_locked(root / row.id / sessions.LOCK)}
+    folders = [sessions.SessionFolder(root / name) for name in sorted(running_ids)]
     running = [Running.read(folder, card, now) for folder in folders]
-    waiting = [row for row in unfinished if row.id not in running_ids]
+    waiting = [row for row in unfinished if row.id not in running_ids][-MOST_WAITING:]
     name, milestone, no_milestone = str(here.target), None, ""
     try:
         name = read_setting(target).target.name
@@ -183,10 +179,7 @@ def gather_status(target: Path | None, now: datetime.datetime | None = None) -> 
         target=name,
         at=now,
         running=tuple(running),
-        waiting=tuple(
-            WaitingSession.read(row, here.sessions, card)
-            for row in reversed(waiting[-MOST_WAITING:])
-        ),
+        waiting=tuple(WaitingSession.read(row, root, card) for row in reversed(waiting)),
         left=tuple(entry.problem for entry in entries if entry.problem)[: sessions.MAX_NAMED],
         sessions=len(rows),
         usd=sum(row.usd for row in rows) + sum(session.usd for session in running),
@@ -198,13 +191,9 @@ def gather_status(target: Path | None, now: datetime.datetime | None = None) -> 
 
 def _time_of_budget(seconds: float, budget_s: float) -> str:
     """A duration against its budget in words: `90 s of 60 s, 1.5 times its budget`."""
-    excess = (
-        f", {seconds / budget_s:.1f} times its budget" if budget_s and seconds > budget_s else ""
-    )
+    is_over = bool(budget_s) and seconds > budget_s
+    excess = f", {seconds / budget_s:.1f} times its budget" if is_over else ""
     return f"{say.seconds(seconds)} of {say.seconds(budget_s)}{excess}"
-
-
-MOST_SESSIONS = len(LETTERS)
 
 
 class SessionLine(Model):
@@ -231,24 +220,14 @@ class SessionLine(Model):
         if row.status is not None or row.recorded:
             # The report of an imported session may state no cost.
             usd = row.usd if row.charges or not row.recorded else None
-            fastest = (
-                f"{row.fastest[1]} {say.speedup_text(row.fastest[0])}" if row.fastest else None
-            )
-            results = {
-                "grade": row.grade or None,
-                "seconds": row.seconds,
-                "usd": usd,
-                "fastest": fastest,
-            }
-        facts = {
-            "target": row.target,
-            "plan": row.plan,
-            "device": row.device,
-            "reason": entry.problem,
-        }
+            results = {"grade": row.grade or None, "seconds": row.seconds, "usd": usd}
+            if row.fastest:
+                ratio, variant = row.fastest
+                results["fastest"] = f"{variant} {say.speedup_text(ratio)}"
+        facts = {name: getattr(row, name) for name in ("target", "plan", "device")}
         is_running = row.status is None and is_locked(root / entry.folder / sessions.LOCK)
         status = "recorded" if row.recorded else row.status or ("running" if is_running else "open")
-        return cls(id=entry.folder, status=status, **facts, **results)
+        return cls(id=entry.folder, status=status, reason=entry.problem, **facts, **results)
 
 
 class SessionList(Printed):
@@ -272,11 +251,10 @@ class SessionList(Printed):
 
 
 def list_sessions(target: Path | None) -> SessionList:
-    """All sessions of a project, oldest first; without results where a session has not ended or is damaged."""
+    """All sessions of a project, oldest first; open and damaged ones without results."""
     root = find_project(target, Path.cwd()).sessions
-    return SessionList(
-        sessions=tuple(SessionLine.from_entry(entry, root) for entry in sessions.entries(root))
-    )
+    lines = tuple(SessionLine.from_entry(entry, root) for entry in sessions.entries(root))
+    return SessionList(sessions=lines)
 
 
 def show_session(name: str, target: Path | None) -> recorded.ShownSession | recorded.ShownRecorded:
@@ -286,13 +264,12 @@ def show_session(name: str, target: Path | None) -> recorded.ShownSession | reco
     if imported is not None:
         return recorded.ShownRecorded(recorded=imported)
     folder = sessions.find_session(root, name)
-    return recorded.ShownSession(
-        head=folder.head(), record=folder.record(), steps=folder.finished()
-    )
+    head, record = folder.head(), folder.record()
+    return recorded.ShownSession(head=head, record=record, steps=folder.finished())
 
 
 def compare_sessions(names: Sequence[str], target: Path | None) -> SessionComparison:
-    """A comparison of 2 to `MOST_SESSIONS` different sessions, in the order of `names`. Raises UsageError."""
+    """A comparison of 2 to `MOST_SESSIONS` sessions, all different, in order. Raises UsageError."""
     root = find_project(target, Path.cwd()).sessions
     if not 2 <= len(names) <= MOST_SESSIONS:
         hint = "loop sessions compare last~1 last"
@@ -309,17 +286,12 @@ def compare_sessions(names: Sequence[str], target: Path | None) -> SessionCompar
             if verdict.against == "baseline":  # A wrong variant has only this verdict.
                 verdicts.setdefault(verdict.variant, {})[verdict.workload] = verdict
         commit = head.revision.commit and head.revision.commit[:12]
-        decisions = [
-            decision for decision in outputs_of(folder.finished(), DecisionOutput) if decision.kept
-        ]
-        changed_files = [
-            file for decision in decisions if decision.tried for file in decision.tried.files
-        ]
-        facts = {
-            "machine": head.machine.name,
-            "threads": str(head.threads),
-            **row.environment.model_dump(),
-        }
+        changed_files = list[str]()
+        for decision in outputs_of(folder.finished(), DecisionOutput):
+            if decision.kept and decision.tried:
+                changed_files += decision.tried.files
+        facts = {"machine": head.machine.name, "threads": str(head.threads)}
+        facts |= row.environment.model_dump()
         session = ComparedSession(
             id=row.id,
             target=row.target,

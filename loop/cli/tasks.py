@@ -1,4 +1,4 @@
-"""`loop targets judge` and `audit`: judge a task of another format by loop and by its own evaluator.
+"""`loop targets judge` and `audit`: judge a task of another format by loop and by its evaluator.
 
 `judge` prints both verdicts on an answer. `audit` reports which wrong answers each judge accepts.
 Wrong answers are the task's own reference with a bug (`proving.negative_controls`). If the format's
@@ -17,21 +17,11 @@ from loop.base.documents import content_hash
 from loop.base.errors import ExitCode, Stopped, UsageError, WorkFailed
 from loop.base.places import tasks_folder
 from loop.base.processes import run_to_end
+from loop.cli.command import make_request
 from loop.cli.runs import BenchRequest, run_bench
 from loop.formats import flashinfer, gpumode, kernelbench, table, theirs
 from loop.formats.model import ForeignTask, find_hindrances
-from loop.formats.theirs import (
-    LIMIT_S,
-    VERDICTS,
-    ForeignAnswer,
-    GateVerdict,
-    Verdict,
-    explain_disagreement,
-    gate_verdict_on,
-    run_evaluator,
-    spread_evenly,
-    verdicts_agree,
-)
+from loop.formats.theirs import VERDICTS, Verdict, explain_disagreement, spread_evenly
 from loop.library import trust
 from loop.library.definitions import name_hint
 from loop.machine.machine import detect_gpus
@@ -48,12 +38,12 @@ from loop.report.screen import Screen
 from loop.steps.setting import Setting, choose_device, choose_threads, read_setting, trusted_setting
 from loop.workers.program import run_untimed
 
-ROUNDS = (
-    6  # Rounds of timed calls, one judged output each: half of them wrong are missed once in 64.
-)
+ROUNDS = 6  # Rounds of timed calls, an output each is judged: half wrong are missed once in 64.
 TRIALS = {kernelbench.NAME: 5, gpumode.NAME: 1, flashinfer.TRACE: 3, flashinfer.SOL: 10}
 """Format to its stated number of input sets per case."""
 MOST_CASES = 8  # Most cases on which controls are tried.
+ControlKind = Literal["honest", "idle", "mistake"]
+Answers = dict[str, tuple[Control, Path]]  # Name of a variant to its control and its file.
 
 
 @dataclass(frozen=True)
@@ -63,7 +53,7 @@ class TaskRequest:
     path: Path
     evaluator: Path | None = None
     evaluator_python: str | None = None
-    limit_minutes: float = LIMIT_S / 60  # That the format's evaluator may take for one answer.
+    limit_minutes: float = theirs.LIMIT_S / 60  # That the evaluator may take for one answer.
     format_name: str | None = None
     device: str = "auto"
     threads: int | None = None
@@ -73,14 +63,14 @@ class TaskRequest:
     controls: Sequence[str] = ()
 
     def ask_evaluator(self, task: ForeignTask, answer: Path, cases: int | None = None) -> Verdict:
-        """The verdict of the format's evaluator on an answer; `not available` without the GPU or checkout that it
-        needs. `cases`: most cases to judge, in FlashInfer Trace; None: all. Raises UsageError if the checkout does
-        not exist."""
+        """The verdict of the format's evaluator on an answer; `not available` without its GPU or
+        checkout. `cases`: most cases to judge, in FlashInfer Trace. UsageError for no checkout."""
         checkout = self.evaluator.absolute() if self.evaluator else None
         python, has_gpu = self.evaluator_python or sys.executable, bool(detect_gpus().usable)
         limit_s = 60 * self.limit_minutes
-        terms = ForeignAnswer(task, answer.absolute(), checkout, python, has_gpu, limit_s, cases)
-        verdict: Verdict = run_to_end(run_evaluator(terms))
+        place = answer.absolute()
+        terms = theirs.ForeignAnswer(task, place, checkout, python, has_gpu, limit_s, cases)
+        verdict: Verdict = run_to_end(theirs.run_evaluator(terms))
         return verdict
 
 
@@ -109,7 +99,7 @@ class JudgedAnswer(Model):
         """Our verdict on answer `name`, from finished steps, beside the evaluator's (`verdict`)."""
         outputs = outputs_of(finished, MeasureOutput)
         ratios = [m.ratio for output in outputs for m in output.measurements if m.variant == name]
-        our_verdict = gate_verdict_on(name, finished)
+        our_verdict = theirs.gate_verdict_on(name, finished)
         return cls(
             answer=name,
             ours=our_verdict.verdict,
@@ -117,7 +107,7 @@ class JudgedAnswer(Model):
             ratio=min(ratios, default=None) if not our_verdict.why else None,
             theirs=verdict,
             causes=tuple(explain_disagreement(task, our_verdict, verdict)),
-            agree=verdicts_agree(our_verdict.verdict, verdict),
+            agree=theirs.verdicts_agree(our_verdict.verdict, verdict),
         )
 
 
@@ -131,21 +121,14 @@ class TwoVerdicts(Printed):
     """What loop's measurement did not exercise."""
 
     def show(self, screen: Screen) -> None:
-        """Print a row per answer (both verdicts with their ratios), what was not exercised, the reason for each
-        verdict, and possible causes of disagreement."""
+        """Print a row per answer, what was not exercised, reasons, and causes of disagreement."""
         rows, answers_by_reason = [], dict[tuple[str, str], list[str]]()
         for verdict in self.verdicts:
-            ratio = f", {speedup_text(verdict.ratio)}" if verdict.ratio is not None else ""
-            speedup = (
-                f", {speedup_text(verdict.theirs.speedup)}"
-                if verdict.theirs.speedup is not None
-                else ""
-            )
-            agree = {True: "yes", False: "no", None: ""}[verdict.agree]
-            rows.append(
-                (verdict.answer, verdict.ours + ratio, verdict.theirs.status + speedup, agree)
-            )
-            for side, why in (("ours", verdict.ours_why), ("theirs", verdict.theirs.why)):
+            their, cells = verdict.theirs, [verdict.answer]
+            for word, ratio in ((verdict.ours, verdict.ratio), (their.status, their.speedup)):
+                cells.append(word if ratio is None else f"{word}, {speedup_text(ratio)}")
+            rows.append((*cells, {True: "yes", False: "no", None: ""}[verdict.agree]))
+            for side, why in (("ours", verdict.ours_why), ("theirs", their.why)):
                 if why:
                     answers_by_reason.setdefault((side, why), []).append(verdict.answer)
         screen.table(("answer", "ours", "theirs", "agree"), rows)
@@ -160,33 +143,33 @@ class TwoVerdicts(Printed):
 
 
 def judge(request: TaskRequest, screen: Screen) -> tuple[TwoVerdicts, int]:
-    """Judge each answer by loop and by the format's evaluator. The exit code is that of loop's verdict."""
+    """Judge each answer by loop and by the format's evaluator. The exit code is loop's."""
     if not request.answers:
         raise UsageError("no answer to judge", hint="loop targets judge TASK ANSWER")
     task = table.load_task(request.path.absolute(), request.format_name)
     folder, names = table.write_as_target(request.path, request.answers, request.format_name)
     subcommand = "measure" if request.measure else "verify"
-    bench = BenchRequest(
-        subcommand, names, folder, request.device, threads=request.threads, seed=request.seed
-    )
-    finished, code = _run_steps(bench, screen)
+    options = {"subcommand": subcommand, "variants": names, "target": folder}
+    finished, code = _run_steps(request, options, screen)
     judged = []
     for name, answer in zip(names, request.answers, strict=True):
         screen.status(f"{task.format}: its own evaluator")
-        judged.append(
-            JudgedAnswer.from_steps(task, name, finished, request.ask_evaluator(task, Path(answer)))
-        )
-    missing = tuple(
-        text for output in outputs_of(finished, MeasureOutput) for text in output.not_exercised
-    )
-    return TwoVerdicts(
+        verdict = request.ask_evaluator(task, Path(answer))
+        judged.append(JudgedAnswer.from_steps(task, name, finished, verdict))
+    outputs = outputs_of(finished, MeasureOutput)
+    missing = tuple(text for output in outputs for text in output.not_exercised)
+    verdicts = TwoVerdicts(
         task=task.name, format=task.format, verdicts=tuple(judged), not_exercised=missing
-    ), code
+    )
+    return verdicts, code
 
 
-def _run_steps(bench: BenchRequest, screen: Screen) -> tuple[Sequence[Finished], int]:
-    """The finished steps of `loop kernels verify` or `measure`, and the exit code. Raises Stopped after Ctrl-C."""
-    answer, code = run_bench(bench, screen)
+def _run_steps(
+    request: TaskRequest, options: Mapping[str, Any], screen: Screen
+) -> tuple[Sequence[Finished], int]:
+    """The finished steps of `loop kernels verify` or `measure`, and the exit code. `options`: of a
+    `BenchRequest`, besides those of the task. Raises Stopped after Ctrl-C."""
+    answer, code = run_bench(make_request(BenchRequest, {**vars(request), **options}), screen)
     if code == ExitCode.INTERRUPTED:
         raise Stopped("interrupted", code)
     return answer.steps, code
@@ -199,8 +182,8 @@ class JudgedControl(Model):
     make: str
     """Short name of the control, for `--control`."""
     file: str
-    kind: Literal["honest", "idle", "mistake"]
-    """`honest`: must pass. `mistake`: must fail. `idle`: changes no value of this task, so not counted."""
+    kind: ControlKind
+    """`honest`: must pass. `mistake`: must fail. `idle`: changes no value here: not counted."""
     ours: str
     theirs: str
     why: str
@@ -236,19 +219,14 @@ class Audited(Printed):
         screen.table(("control", "ours", "theirs", "why"), rows)
         screen.prose(f"theirs: {self.theirs}")
         mistakes = [control for control in self.controls if control.kind == "mistake"]
-        for judge_name in ("ours", "theirs"):
-            passed = [
-                control.control for control in mistakes if getattr(control, judge_name) == "right"
-            ]
-            judged = sum(getattr(control, judge_name) in VERDICTS for control in mistakes)
+        for side in ("ours", "theirs"):
+            passed = [control.control for control in mistakes if getattr(control, side) == "right"]
+            judged = sum(getattr(control, side) in VERDICTS for control in mistakes)
             names = f": {', '.join(passed)}" if passed else ""
             unjudged = f"; {len(mistakes) - judged} not judged" if judged < len(mistakes) else ""
-            screen.prose(
-                f"{judge_name}: lets {len(passed)} of {judged} mistakes pass{unjudged}{names}"
-            )
-        if any(
-            {row.ours, row.theirs} != {"right"} for row in self.controls if row.kind == "honest"
-        ):
+            screen.prose(f"{side}: lets {len(passed)} of {judged} mistakes pass{unjudged}{names}")
+        honest = [control for control in self.controls if control.kind == "honest"]
+        if any({control.ours, control.theirs} != {"right"} for control in honest):
             screen.prose("the honest control did not pass: what was found may not be the mistakes")
         if idle := [control.control for control in self.controls if control.kind == "idle"]:
             screen.prose(f"not counted, as they make no difference to this task: {', '.join(idle)}")
@@ -257,55 +235,46 @@ class Audited(Printed):
 
 
 def audit(request: TaskRequest, screen: Screen) -> Audited:
-    """Have both judges judge controls (answers known to be right or wrong); find weak points of the task. Raises
-    UsageError for a task without floating-point tensors, and for an unknown control."""
+    """Have both judges judge controls (answers known to be right or wrong); find weak points of the
+    task. Raises UsageError for one without floating-point tensors, and for an unknown control."""
     task = table.load_task(request.path.absolute(), request.format_name)
     folder, _ = table.write_as_target(request.path, (), request.format_name)
-    task_audit = Audit(request, task, trusted_setting(folder, screen))
+    task_audit = Audit(request, task, trusted_setting(folder, screen), screen)
     screen.status("inputs and reference")
     interface = task_audit.apply_stated_rule(())
-    if not interface["inputs"] or not interface["outputs"]:
-        raise UsageError(
-            f"{request.path}: no floating-point inputs and outputs: loop has no controls for it"
-        )
-    controls = list(
-        choose_controls(interface["inputs"], interface["outputs"][0], task_audit.device)
-    )
+    inputs, outputs = interface["inputs"], interface["outputs"]
+    if not inputs or not outputs:
+        message = "no floating-point inputs and outputs: loop has no controls for it"
+        raise UsageError(f"{request.path}: {message}")
+    controls = list(choose_controls(inputs, outputs[0], task_audit.device))
     makes = [control.make for control in controls]
-    for name in request.controls:
+    chosen = request.controls
+    for name in chosen:
         if name not in makes:
             raise UsageError(f"no control {name!r} for this task", hint=name_hint(name, makes))
-    if request.controls:  # An honest one shows whether the judges work at all.
-        controls = [
-            each for each in controls if each.make in request.controls or each.theme == "honest"
-        ]
-    rows, no_evaluator = task_audit.judge_controls(controls, screen)
-    judge_text = f"the evaluator of {task.format}, unmodified"
+    if chosen:  # An honest one shows whether the judges work at all.
+        controls = [each for each in controls if each.make in chosen or each.theme == "honest"]
+    rows, no_evaluator = task_audit.judge_controls(controls)
+    source = f"the evaluator of {task.format}, unmodified"
     if no_evaluator:
-        judge_text = f"the rule that {task.format} states, applied by loop: not its evaluator ({no_evaluator})"
+        source = f"the rule of {task.format}, applied by loop: not its evaluator ({no_evaluator})"
     elif task.format == flashinfer.TRACE and len(task.cases) > MOST_CASES:  # Its evaluator is slow.
-        judge_text += f", on {MOST_CASES} of {len(task.cases)} workloads"
+        source += f", on {MOST_CASES} of {len(task.cases)} workloads"
     findings = [*interface["findings"], *({"kind": "text", "what": hint} for hint in task.hints)]
     if task.timing.fresh_inputs is False and task.timing.checked is False:
-        weakness = "an answer cached by value counts as fast"
-        findings.append(
-            {"kind": "timing", "what": f"timed calls get the same inputs, unchecked: {weakness}"}
-        )
+        weakness = "timed calls repeat inputs, unchecked: an answer cached by value counts as fast"
+        findings.append({"kind": "timing", "what": weakness})
     return Audited(
-        task=task.name,
-        format=task.format,
-        theirs=judge_text,
-        findings=tuple(findings),
-        controls=rows,
+        task=task.name, format=task.format, theirs=source, findings=tuple(findings), controls=rows
     )
 
 
 def choose_controls(
     inputs: Sequence[Sequence[int]], output: Sequence[int], device: Device = "cpu"
 ) -> Iterator[Control]:
-    """One control of each kind that loop's verification must reject, and honest ones that it must accept.
-    `inputs`, `output`: shapes of the task's tensors, which decide what controls are possible."""
-    # An evaluator times right answers in over 100 calls: on a GPU, no honest control may use the host.
+    """One control of each kind that loop's verification must reject, and honest ones that it must
+    accept. `inputs`, `output`: shapes of the task's tensors, which decide what is possible."""
+    # An evaluator times right answers in over 100 calls: on a GPU, none may use the host.
     yield from (HONEST_COPY, EXACT) if device == "cpu" else (EXACT,)
     makes: set[str] = set()
     for control in controls_by_shape(inputs, output):
@@ -321,27 +290,24 @@ class Audit:
     request: TaskRequest
     task: ForeignTask
     setting: Setting
+    screen: Screen
 
     @property
     def device(self) -> Device:
         """The device of the audit."""
         return choose_device(self.request.device, self.setting.target)
 
-    def with_answers(
-        self, controls: Sequence[Control]
-    ) -> tuple["Audit", dict[str, tuple[Control, Path]]]:
-        """The audit of a target with an answer for each control, whose files this writes; and variant name to
-        (control, file). Trusts the target; raises Untrusted if the task has changed since the user allowed it."""
-        files, target = [], self.setting.target  # The same task reuses the same folder.
-        place = (
-            tasks_folder()
-            / f"audit-{content_hash(f'{self.task.path} {self.request.format_name}')[:16]}"
-        )
+    def with_answers(self, controls: Sequence[Control]) -> tuple["Audit", Answers]:
+        """The audit of a target with an answer for each control, whose file this writes; and these
+        answers. Trusts the target; raises Untrusted if the task differs from what is allowed."""
+        files, target = [], self.setting.target
+        # The same task reuses the same folder.
+        digest = content_hash(f"{self.task.path} {self.request.format_name}")[:16]
+        place = tasks_folder() / f"audit-{digest}"
         place.mkdir(parents=True, exist_ok=True)
         for control in controls:
-            ending, text = theirs.wrong_answer(
-                self.task, control.mistake_settings(target, target.dtypes["cpu"])
-            )
+            settings = control.mistake_settings(target, target.dtypes["cpu"])
+            ending, text = theirs.wrong_answer(self.task, settings)
             stem = re.sub(r"[^a-z0-9]+", "_", control.name.lower()).strip("_")
             files.append(place / f"{stem}{ending}")
             files[-1].write_text(text)
@@ -349,77 +315,55 @@ class Audit:
         folder, names = table.write_as_target(self.request.path, paths, format_name)
         with_answers = read_setting(folder)
         # The first line of a manifest has a hash of the task's files: those that the user allowed.
-        manifests = [
-            setting.project.manifest.read_text() for setting in (with_answers, self.setting)
-        ]
+        manifests = [each.project.manifest.read_text() for each in (with_answers, self.setting)]
         if manifests[0].partition("\n")[0] != manifests[1].partition("\n")[0]:
             raise trust.untrusted_error(with_answers.project)
         trust.grant(with_answers.project.target, trust.definition_hash(with_answers.project))
-        controls_and_files = zip(controls, files, strict=True)
-        return replace(self, setting=with_answers), dict(
-            zip(names, controls_and_files, strict=True)
-        )
+        answers = dict(zip(names, zip(controls, files, strict=True), strict=True))
+        return replace(self, setting=with_answers), answers
 
-    def judge_controls(
-        self, controls: Sequence[Control], screen: Screen
-    ) -> tuple[tuple[JudgedControl, ...], str]:
-        """Both verdicts on each control; and why the format's evaluator gave none, empty if it did."""
+    def judge_controls(self, controls: Sequence[Control]) -> tuple[tuple[JudgedControl, ...], str]:
+        """Both verdicts on each control; and why the evaluator gave none, empty if it did."""
         with_answers, answers = self.with_answers(controls)
-        screen.status("our verification")
+        self.screen.status("our verification")
         our_verdicts = with_answers.judge_by_loop("verify", [*answers])
-        themes = {name: control.theme for name, (control, _) in answers.items()}
-        cheats = [
-            name
-            for name in answers
-            if themes[name] == "cheat" and our_verdicts[name].verdict == "right"
-        ]
-        if (
-            cheats
-        ):  # One that returns a cached output is wrong only in timed calls, where inputs change.
-            screen.status("our timed calls of what verification lets pass")
+        mistakes = [name for name, (control, _) in answers.items() if control.theme != "honest"]
+        accepted = [name for name in mistakes if our_verdicts[name].verdict == "right"]
+        cheats = [name for name in accepted if answers[name][0].theme == "cheat"]
+        if cheats:  # A cached output is wrong only in timed calls, where inputs change.
+            self.screen.status("our timed calls of what verification lets pass")
             our_verdicts |= with_answers.judge_by_loop("measure", cheats)
-        paths = {name: path for name, (_, path) in answers.items()}
-        their_verdicts, no_evaluator = with_answers.judge_by_evaluator(paths, screen)
-        # Without their evaluator, the stated rule judges all controls. Else it only checks, for mistakes that
-        # loop accepted, whether they change any value.
-        accepted = [
-            name
-            for name in answers
-            if themes[name] != "honest" and our_verdicts[name].verdict == "right"
-        ]
+        evaluated, no_evaluator = with_answers.judge_by_evaluator(answers)
+        # Without their evaluator, the stated rule judges all controls. Else it only checks, for
+        # mistakes that loop accepted, whether they change any value.
+        accepted = [name for name in mistakes if our_verdicts[name].verdict == "right"]
         names = [*answers] if no_evaluator else accepted
-        screen.status("the rule that its format states")
+        self.screen.status("the rule that its format states")
         rule_verdicts = with_answers.apply_stated_rule(names)["verdicts"] if names else {}
         rows = []
         for name, (control, path) in answers.items():
             our_verdict, rule = our_verdicts[name], rule_verdicts.get(name, {})
-            their_verdict = their_verdicts.get(name) or Verdict(
-                status=rule["status"], why=rule["why"]
-            )
-            kind: Literal["honest", "idle", "mistake"] = (
-                "honest" if control.theme == "honest" else "mistake"
-            )
+            their_verdict = evaluated.get(name) or Verdict(status=rule["status"], why=rule["why"])
+            kind: ControlKind = "honest" if control.theme == "honest" else "mistake"
             if kind == "mistake" and our_verdict.verdict == "right" and rule.get("same", False):
                 kind = "idle"  # All outputs and inputs equal the reference's.
-            rows.append(
-                JudgedControl(
-                    control=control.name,
-                    make=control.make,
-                    file=str(path),
-                    kind=kind,
-                    ours=our_verdict.verdict,
-                    theirs=their_verdict.status,
-                    why=their_verdict.why,
-                    ours_why=our_verdict.why,
-                    ours_cause=our_verdict.cause,
-                    causes=tuple(explain_disagreement(self.task, our_verdict, their_verdict)),
-                )
+            row = JudgedControl(
+                control=control.name,
+                make=control.make,
+                file=str(path),
+                kind=kind,
+                ours=our_verdict.verdict,
+                theirs=their_verdict.status,
+                why=their_verdict.why,
+                ours_why=our_verdict.why,
+                ours_cause=our_verdict.cause,
+                causes=tuple(explain_disagreement(self.task, our_verdict, their_verdict)),
             )
+            rows.append(row)
         return tuple(rows), no_evaluator
 
-    def judge_by_loop(self, subcommand: str, names: Sequence[str]) -> dict[str, GateVerdict]:
-        """loop's verdict on each answer, on `MOST_CASES` workloads. `subcommand`: `verify`, or `measure`, which
-        also judges timed calls."""
+    def judge_by_loop(self, subcommand: str, names: list[str]) -> dict[str, theirs.GateVerdict]:
+        """loop's verdict on each answer, on `MOST_CASES` workloads, by `verify` or `measure`."""
         request, target = self.request, self.setting.target
         sets = [gpumode.TESTS] if gpumode.TESTS in target.workloads else list(target.workloads)
         workloads = expand_sets(target, sets, target.dtypes[self.device])
@@ -427,26 +371,20 @@ class Audit:
         if len(workloads) > MOST_CASES or len(sets) < len(target.workloads):
             for workload in spread_evenly(workloads, MOST_CASES):
                 texts.append(format_entry(make_entry(target.signature, workload)))
-        bench = BenchRequest(subcommand, names, self.setting.project.target, request.device, texts)
-        bench = replace(
-            bench,
-            threads=request.threads,
-            seed=request.seed,
-            rounds=ROUNDS,
-            first_failure_only=True,
-        )
-        finished, _ = _run_steps(bench, Screen(is_quiet=True))
-        return {name: gate_verdict_on(name, finished) for name in names}
+        options: dict[str, Any] = {"subcommand": subcommand, "variants": names, "workloads": texts}
+        options |= {"target": self.setting.project.target, "rounds": ROUNDS}
+        options["first_failure_only"] = True
+        finished, _ = _run_steps(request, options, Screen(is_quiet=True))
+        return {name: theirs.gate_verdict_on(name, finished) for name in names}
 
-    def judge_by_evaluator(
-        self, files: Mapping[str, Path], screen: Screen
-    ) -> tuple[dict[str, Verdict], str]:
-        """The evaluator's verdict on each answer, by name, and an empty text; or no verdict, and the reason: it
-        cannot run here, or does not pass the first answer, which is honest."""
+    def judge_by_evaluator(self, answers: Answers) -> tuple[dict[str, Verdict], str]:
+        """The evaluator's verdict on each answer, by name, and an empty text; or no verdict, and
+        the reason: it cannot run here, or does not pass the first answer, which is honest."""
         task = self.task
         verdicts: dict[str, Verdict] = {}
-        for number, (name, path) in enumerate(files.items(), 1):
-            screen.status(f"{task.format}: its own evaluator, control {number} of {len(files)}")
+        for number, (name, (_, path)) in enumerate(answers.items(), 1):
+            place = f"control {number} of {len(answers)}"
+            self.screen.status(f"{task.format}: its own evaluator, {place}")
             verdict = self.request.ask_evaluator(task, path, MOST_CASES)
             if number == 1 and verdict.status == "not available":
                 return {}, verdict.why
@@ -456,10 +394,10 @@ class Audit:
         return verdicts, ""
 
     def apply_stated_rule(self, names: Sequence[str]) -> dict[str, Any]:
-        """Run `loop.workers.stated`, which applies the format's stated rule, and return its JSON.
-        Without names: shapes of `inputs` and `outputs`, and `findings` on the task. With names of
-        answers: `verdicts` by name, each with `status`, `why` and `same` (no value differs from the
-        reference's). Raises WorkFailed if the program gives no result."""
+        """Run `loop.workers.stated`, which applies the format's stated rule. Returns its JSON:
+        shapes of `inputs` and `outputs`, and `findings` on the task; or, with names of answers,
+        `verdicts` by name, each with `status`, `why` and `same` (no value differs from the
+        reference's). Raises WorkFailed without a result."""
         target, judging, task = self.setting.target, self.task.judging, self.task
         generator, modules, checker = target.generator, target.modules, target.checker
         assert generator is not None
@@ -469,10 +407,10 @@ class Audit:
             cases = [{"name": case.name, "given": case.arguments} for case in checked]
         else:
             workloads = expand_sets(target, target.workloads, target.dtypes[self.device])
-            chosen = spread_evenly(workloads, MOST_CASES)
-            cases = [
-                {"name": each.name, "given": {**each.sizes, **each.attributes}} for each in chosen
-            ]
+            cases = []
+            for workload in spread_evenly(workloads, MOST_CASES):
+                arguments = {**workload.sizes, **workload.attributes}
+                cases.append({"name": workload.name, "given": arguments})
         functions, limit_s = dict[str, str](), 60 * self.request.limit_minutes
         for name in names:
             if isinstance(variant := target.variants[name], PythonVariant):

@@ -3,7 +3,6 @@
 The skill file belongs to loop. In AGENTS.md only the text between two marks is written.
 """
 
-from inspect import Parameter
 from pathlib import Path
 from typing import Literal
 
@@ -21,6 +20,9 @@ BEGIN = "<!-- loop: begin. `loop agents install` writes what follows anew -->"
 END = "<!-- loop: end -->"
 TEMPLATES = markdown_environment(shipped("templates") / "agents")
 TEMPLATES.globals |= {"begin": Markdown(BEGIN), "end": Markdown(END)}
+SKILL_PATHS = (Path(".agents/skills/loop/SKILL.md"), Path(".claude/skills/loop/SKILL.md"))
+"""Where clients look for skills: most in the first place, Claude Code in the second."""
+AGENTS_PATH = Path("AGENTS.md")
 
 
 def skill_text() -> str:
@@ -28,44 +30,28 @@ def skill_text() -> str:
     rows, command_by_words = [], {command.words: command for command in ALL}
     for command in ALL:
         if command.mcp:
-            needed = [
-                option.name.upper()
-                for option in command.parameters
-                if option.default is Parameter.empty
-            ]
-            rows.append({"words": " ".join([command.words, *needed]), "line": command.summary})
+            needs = [each.name.upper() for each in command.parameters if each.default is each.empty]
+            rows.append({"words": " ".join([command.words, *needs]), "line": command.summary})
 
     def examples(*names: str) -> list[Markdown]:
         """The first example of each command, with `--json` if the command is a tool."""
         texts = []
         for name in names:
             example, is_tool = command_by_words[name].examples[0], bool(command_by_words[name].mcp)
-            texts.append(
-                Markdown(f"{example} --json" if is_tool and "--json" not in example else example)
-            )
+            suffix = " --json" if is_tool and "--json" not in example else ""
+            texts.append(Markdown(example + suffix))
         return texts
 
+    judging = examples("kernels verify", "kernels measure", "bisect", "sessions compare")
     return TEMPLATES.get_template("SKILL.md.j2").render(
         version=__version__,
         look=examples("status", "kernels list", "targets inspect", "plan next"),
         start=examples("init"),
-        other=examples(
-            "kernels verify",
-            "kernels measure",
-            "bisect",
-            "sessions compare",
-            "patterns list",
-            "cost show",
-        ),
+        other=[*judging, *examples("patterns list", "cost show")],
         commands=rows,
         exit_codes={str(int(code)): code.meaning for code in ExitCode},
         error_codes=ERROR_CODES,
     )
-
-
-SKILL_PATHS = (Path(".agents/skills/loop/SKILL.md"), Path(".claude/skills/loop/SKILL.md"))
-"""Where clients look for skills: most in the first place, Claude Code in the second."""
-AGENTS_PATH = Path("AGENTS.md")
 
 
 class AgentFiles(Printed):
@@ -84,9 +70,9 @@ class AgentFiles(Printed):
 
 
 def install(folder: Path | None, screen: Screen, *, yes: bool, as_json: bool) -> int:
-    """Write SKILL.md (twice) and the section of AGENTS.md, after asking. With `yes` nothing is asked; with
-    `as_json` neither, and without `yes` nothing is written. Returns 2 if something would change and nobody agrees.
-    Raises UsageError for a skill file that is not loop's, and for files that cannot be read or written."""
+    """Write SKILL.md (twice) and the section of AGENTS.md, after asking. `yes`: do not ask;
+    `as_json`: neither, and without `yes` nothing is written. Returns 2 if something would change
+    and nobody agrees. Raises UsageError for another's SKILL.md, and LoopError as `file_error`."""
     here = (folder or Path()).absolute()
     if not here.is_dir():
         raise UsageError(f"{here}: no such folder", hint="name the folder of your project")
@@ -101,17 +87,14 @@ def install(folder: Path | None, screen: Screen, *, yes: bool, as_json: bool) ->
         if path in SKILL_PATHS and old_texts[path] and BEGIN not in old_texts[path]:
             raise UsageError(f"{here / path}: it is not loop's, and stays", hint="move it away")
     new_texts = {path: skill_text() for path in SKILL_PATHS}
-    template, skill_link = (
-        TEMPLATES.get_template("AGENTS.md.j2"),
-        Markdown(SKILL_PATHS[0].as_posix()),
-    )
-    page, section = old_texts[AGENTS_PATH], template.render(skill=skill_link)
+    template = TEMPLATES.get_template("AGENTS.md.j2")
+    section = template.render(skill=Markdown(SKILL_PATHS[0].as_posix()))
+    page = old_texts[AGENTS_PATH]
     above, begin, remainder = page.partition(BEGIN)
     _, end, below = remainder.partition(END)
     if begin and not end:
-        raise UsageError(
-            f"{here / AGENTS_PATH}: the mark that ends loop's part is gone", f"put {END} behind it"
-        )
+        message = f"{here / AGENTS_PATH}: the mark that ends loop's part is gone"
+        raise UsageError(message, f"put {END} behind it")
     new_page = above + section.rstrip() + below
     new_texts[AGENTS_PATH] = new_page if begin else f"{page.rstrip()}\n\n{section}".lstrip()
     changed = [path for path in new_texts if new_texts[path] != old_texts[path]]

@@ -1,4 +1,4 @@
-"""`loop mcp`: makes MCP tools of commands, adds tools for jobs, and serves them on stdin and stdout."""
+"""`loop mcp`: makes MCP tools of commands, adds tools for jobs, and serves them on stdin."""
 
 import contextlib
 import datetime
@@ -37,18 +37,23 @@ try:
     from mcp.server.lowlevel import Server
     from mcp.server.stdio import stdio_server
 except ModuleNotFoundError as error:
-    raise UsageError(
-        "`loop mcp` needs the package `mcp`", hint="pip install 'kernel-loop[mcp]'"
-    ) from error
+    hint = "pip install 'kernel-loop[mcp]'"
+    raise UsageError("`loop mcp` needs the package `mcp`", hint) from error
 
 LONGEST_WAIT_S = 50.0  # Longest wait of one call in seconds: clients time out after about a minute.
 KEPT_JOBS = 100  # How many job folders of agents are kept.
-JOB_ID_PREFIX = (
-    "mcp-"  # Prefix of ids of jobs that agents start. Only these job folders are deleted here.
-)
+JOB_ID_PREFIX = "mcp-"  # Of jobs that agents start. Only their folders are deleted here.
 UNENDED_STATES = ("queued", "running")
 CANCEL_LIMIT_S = 20.0  # Seconds for a job to end after it was cancelled.
 JobId = Annotated[str, Argument(help="An id that a tool returned, or last.")]
+WaitS = Annotated[float, Option(help="Seconds to wait.", min=0, max=LONGEST_WAIT_S)]
+# Parameters that no tool has, as only a person may set them. Those for a printed result:
+HIDDEN = {"json", "events", "form", "format_name", "output", "limit", "link"}
+# For a proposer that is a program, or for whoever pays:
+HIDDEN |= {"width", "proposer_minutes", "quiet_minutes", "max_tokens", "ai_usd"}
+# Those that name a program, open the environment to one, or spend money:
+HIDDEN |= {"command", "probe", "probe_limit_s", "env", "on", "keep_host", "executor"}
+WAIT_S = 30.0  # Seconds that a call waits for the job that it started, without a `wait_s`.
 
 
 class JobState(Printed):
@@ -92,9 +97,8 @@ def read_state(job: JobFolder) -> JobState:
             result = event
     end = time.time()
     if not is_running:
-        end = max(
-            folders.modified_at(job.path / name) for name in (folders.STDOUT, folders.EXIT_CODE)
-        )
+        last_files = (job.path / folders.STDOUT, job.path / folders.EXIT_CODE)
+        end = max(map(folders.modified_at, last_files))
     state: Literal["running", "ended", "lost"] = "ended"
     if is_running:  # What an agent can do next.
         state, advice = "running", f"job_wait with job={job.id}"
@@ -124,7 +128,7 @@ def read_state(job: JobFolder) -> JobState:
 
 
 def begin_job(words: Sequence[str], tool: str) -> JobFolder:
-    """Start `loop WORDS` as a job in a process of its own, and return at once. `tool`: its name, for the id."""
+    """Start `loop WORDS` as a job in its own process, and return at once. `tool`: for its id."""
     folders.remove_old_jobs(KEPT_JOBS, JOB_ID_PREFIX)
     now = datetime.datetime.now(datetime.UTC)
     job_id = f"{JOB_ID_PREFIX}{now:%Y%m%d-%H%M%S}-{now.microsecond:06}-{tool.replace('_', '-')}"
@@ -138,29 +142,20 @@ def find_job(name: str) -> JobFolder:
     jobs = {job.id: job for job in folders.list_jobs() if job.id.startswith(JOB_ID_PREFIX)}
     job_id = max(jobs, default=name) if name == "last" else name  # Ids begin with the time.
     if job_id not in jobs:
-        newest = (
-            f"the newest: {', '.join(sorted(jobs)[-3:])}"
-            if jobs
-            else "a tool that starts work returns one"
-        )
-        raise UsageError(f"no job {name!r}", hint=newest)
+        newest = f"the newest: {', '.join(sorted(jobs)[-3:])}"
+        raise UsageError(f"no job {name!r}", newest if jobs else "tools that start work return one")
     return jobs[job_id]
 
 
 def wait_for_job(job: JobFolder, limit_s: float) -> JobState:
-    """Wait until a job ends, for at most `limit_s` and at most `LONGEST_WAIT_S`. Returns its state then."""
+    """Wait until a job ends, at most `limit_s` and `LONGEST_WAIT_S`. Returns its state then."""
     end = time.monotonic() + min(limit_s, LONGEST_WAIT_S)
     while job.state in UNENDED_STATES and time.monotonic() < end:
         time.sleep(0.05)
     return read_state(job)
 
 
-def job_wait(
-    job: JobId = "last",
-    wait_s: Annotated[
-        float, Option(help="Seconds to wait.", min=0, max=LONGEST_WAIT_S)
-    ] = LONGEST_WAIT_S,
-) -> JobState:
+def job_wait(job: JobId = "last", wait_s: WaitS = LONGEST_WAIT_S) -> JobState:
     """Wait for a job to end, up to 50 s; call it again while the state is `running`."""
     return wait_for_job(find_job(job), wait_s)
 
@@ -172,25 +167,8 @@ def job_cancel(job: JobId = "last") -> JobState:
     return wait_for_job(folder, CANCEL_LIMIT_S)
 
 
-HIDDEN = frozenset(
-    (
-        # How a result is printed.
-        *("json", "events", "form", "format_name", "output", "limit", "link"),
-        # For a proposer that is a program, or for whoever pays.
-        *("width", "proposer_minutes", "quiet_minutes", "max_tokens", "ai_usd"),
-        # What names a program, opens the environment to one, or spends money.
-        *("command", "probe", "probe_limit_s", "env", "on", "keep_host", "executor"),
-    )
-)
-"""Parameters that no tool has: only a person may set them."""
-DEFAULT_WAIT_S = (
-    30.0  # Seconds that a call waits for the job that it started, if it does not say `wait_s`.
-)
-TOOL_COMMANDS = (
-    Command("job wait", job_wait, mcp="reads"),
-    Command("job cancel", job_cancel, mcp="ends"),
-)
-"""Tools that are no commands of the command line."""
+JOB_WAIT = Command("job wait", job_wait, mcp="reads")  # No command of the command line.
+JOB_CANCEL = Command("job cancel", job_cancel, mcp="ends")  # Nor is this.
 
 
 @dataclass(frozen=True)
@@ -207,39 +185,29 @@ class Tool:
     @property
     def parameters(self) -> dict[str, Parameter]:
         """The command's parameters that an agent may set, by name; those in `HIDDEN` it may not."""
-        return {
-            parameter.name: parameter
-            for parameter in self.command.parameters
-            if parameter.name not in HIDDEN
-        }
+        visible = [each for each in self.command.parameters if each.name not in HIDDEN]
+        return {parameter.name: parameter for parameter in visible}
 
     @cached_property
     def arguments(self) -> type[BaseModel]:
-        """A pydantic model of the arguments. A proposer is no program: an agent may not name one."""
+        """A pydantic model of the arguments. An agent may not name a program as proposer."""
         fields: dict[str, Any] = {}
         for name, parameter in self.parameters.items():
             option, kind = parameter.annotation.__metadata__[0], parameter.annotation.__origin__
-            description = option.help
+            text = option.help
             if name == "proposer":
                 kind = Literal["person", "tuner"]
-                description = "You (`person`: it pauses with a brief), or a search (`tuner`)."
+                text = "You (`person`: it pauses with a brief), or a search (`tuner`)."
             default = ... if parameter.default is Parameter.empty else parameter.default
-            fields[name] = (
-                kind,
-                Field(default, description=description, ge=option.min, le=option.max),
-            )
+            fields[name] = (kind, Field(default, description=text, ge=option.min, le=option.max))
         if self.command.mcp == "starts":
-            description = "Wait so long for the end; after that `job_wait` goes on waiting."
-            fields["wait_s"] = (
-                float,
-                Field(DEFAULT_WAIT_S, ge=0, le=LONGEST_WAIT_S, description=description),
-            )
-        return create_model(
-            f"{self.name}_arguments", __config__=ConfigDict(extra="forbid"), **fields
-        )
+            text = "Wait so long for the end; after that `job_wait` goes on waiting."
+            fields["wait_s"] = (float, Field(WAIT_S, ge=0, le=LONGEST_WAIT_S, description=text))
+        config = ConfigDict(extra="forbid")
+        return create_model(f"{self.name}_arguments", __config__=config, **fields)
 
     def check_arguments(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments of a call, with defaults. Raises UsageError that names the wrong one and describes it."""
+        """The arguments of a call, with defaults. Raises UsageError that describes a wrong one."""
         try:
             return dict(self.arguments.model_validate(dict(values)))
         except ValidationError as error:
@@ -254,33 +222,32 @@ class Tool:
             raise UsageError(f"{self.name}: {name}: {first['msg'].lower()}"[:400], hint) from error
 
     def call(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Run the command in this process, and return what `--json` prints. Only for tools that start no job."""
+        """What `--json` prints: runs the command in this process. For tools that start no job."""
         out = io.StringIO()
+        screen = Screen(out, io.StringIO(), is_quiet=True)
         defaults = {parameter.name: default_of(parameter) for parameter in self.command.parameters}
-        self.command.call(
-            {**defaults, **values, "json": True}, Screen(out, io.StringIO(), is_quiet=True)
-        )
+        self.command.call({**defaults, **values, "json": True}, screen)
         return json.loads(out.getvalue())  # type: ignore[no-any-return]
 
     def command_line(self, values: Mapping[str, Any]) -> list[str]:
-        """The words after `loop` that do the same and print JSON; for a session, an event a line."""
+        """The words after `loop` that do the same and print JSON; a session prints its events."""
         has_events = "events" in self.command.parameter_names and not values.get("dry_run")
         arguments = {name: values[name] for name in self.parameters}
         return self.command.command_line({**arguments, "events" if has_events else "json": True})
 
 
-TOOLS = {tool.name: tool for tool in map(Tool, (*ALL, *TOOL_COMMANDS)) if tool.command.mcp}
-"""All tools by name: the commands that are marked for agents (`mcp`), and those that only agents have."""
-INSTRUCTIONS = """\
+TOOLS = {tool.name: tool for tool in map(Tool, (*ALL, JOB_WAIT, JOB_CANCEL)) if tool.command.mcp}
+"""All tools by name: commands that are marked for agents (`mcp`), and those only for agents."""
+GUIDE = """\
 loop judges changes to GPU and CPU kernels: correctness first, then speed with evidence.
 Start with `status`, or `targets_inspect` and `kernels_list` for a target that you do not know.
 A tool that starts work returns a job: `job_wait` until its state is `ended`.
-An error has `code`, `message` and `next`. `untrusted` means: ask your user to run the command in `next`."""
+An error has `code`, `message` and `next`. If it is `untrusted`, ask your user to run `next`."""
 PROGRESS_S = 1.0  # Seconds between two progress messages.
 
 
 async def wait_and_report(job: JobFolder, limit_s: float, ctx: Any) -> dict[str, Any]:
-    """Wait up to `limit_s` for a job, and report progress. Returns its state, with its error if any."""
+    """Wait up to `limit_s` for a job, and report progress. Returns its state, with any error."""
     end = time.monotonic() + limit_s
     while job.state in UNENDED_STATES and time.monotonic() < end:
         state = await run_sync(read_state, job)
@@ -297,23 +264,22 @@ def new_server() -> Server[Any]:
     read_lock = anyio.Lock()
 
     async def list_tools(ctx: Any, params: Any) -> types.ListToolsResult:
-        """All tools with their schemas and hints (read-only, destructive). None acts beyond this machine."""
+        """All tools with schemas and hints (read-only, destructive). All act on this machine."""
         described = []
         for tool in TOOLS.values():
-            effect = tool.command.mcp
-            fields = {"title": tool.command.summary.rstrip("."), "description": tool.command.help}
+            command, effect = tool.command, tool.command.mcp
+            texts = {"title": command.summary.rstrip("."), "description": command.help}
+            texts["name"] = tool.name
             schema = tool.arguments.model_json_schema(schema_generator=Untitled)
             hints = {"read_only_hint": effect == "reads", "destructive_hint": effect == "ends"}
             hints |= {"idempotent_hint": effect != "starts", "open_world_hint": False}
             annotations = types.ToolAnnotations(**hints)
-            described.append(
-                types.Tool(name=tool.name, input_schema=schema, annotations=annotations, **fields)
-            )
+            described.append(types.Tool(input_schema=schema, annotations=annotations, **texts))
         return types.ListToolsResult(tools=described)
 
-    async def call_tool(ctx: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
-        """Run one tool call: its answer is a command's JSON, or the state of a job that it starts or waits for. An
-        error becomes a result with `is_error`, a code and what to do next."""
+    async def call(ctx: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
+        """Run one tool call: its answer is a command's JSON, or the state of a job that it starts
+        or waits for. An error becomes a result with `is_error`, a code and what to do next."""
         command_text = "loop"
         try:
             if params.name not in TOOLS:
@@ -341,16 +307,12 @@ def new_server() -> Server[Any]:
         )
 
     return Server(
-        "loop",
-        version=__version__,
-        instructions=INSTRUCTIONS,
-        on_list_tools=list_tools,
-        on_call_tool=call_tool,
+        "loop", version=__version__, instructions=GUIDE, on_list_tools=list_tools, on_call_tool=call
     )
 
 
 def serve() -> None:
-    """`loop mcp`: answer calls until the client closes the connection, then end this process. Jobs go on."""
+    """`loop mcp`: answer calls until the client closes the connection, then exit. Jobs go on."""
     server = new_server()
 
     async def run() -> None:

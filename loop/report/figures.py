@@ -1,8 +1,8 @@
-"""Draws the ratio of each variant on each workload, with its interval, as SVG; the same on every machine.
+"""Draws the ratio of each variant on each workload, with its interval, as SVG.
 
 A figure is a file behind an <img>, with its own background and style, or part of the HTML report,
-which has the style. Colours are those of Okabe and Ito (2008), adapted to light and dark paper.
-Marks differ in shape, too, so that no meaning depends on colour.
+which has the style. It is the same on every machine. Colours are those of Okabe and Ito (2008),
+adapted to light and dark paper. Marks differ in shape, too: no meaning depends on colour.
 """
 
 import math
@@ -20,17 +20,16 @@ WIDTH = 360.0  # Width of a figure in units: of a phone, where 12-unit letters h
 PIXELS_PER_UNIT = 4 / 3  # Pixels per unit if nothing limits the width.
 LETTER_WIDTH = 6.6  # Approximate width of a letter in units.
 MAX_TEXT = 4000  # Most characters of a title, description or text.
-MOST_WORKLOADS = (
-    40  # Most workloads in the figure: those with the lowest ratios. The report's table has all.
-)
+MOST_WORKLOADS = 40  # Most workloads in the figure, of the lowest ratios. The table has all.
 LEFT, RIGHT, TOP = 12.0, WIDTH - 24, 66.0
 INTERVAL_HEIGHT, NAME_HEIGHT, LEGEND_HEIGHT = 14.0, 16.0, 18.0
-"""Height of one interval, of the workload's name above its intervals, and of a line of the legend."""
+"""Height of an interval, of the workload's name above its intervals, of a line of the legend."""
 MAX_NAME_WIDTH = 150.0  # Most width of a variant's name.
-MAX_FACTOR_BEYOND = (
-    4.0  # An interval is cut this factor beyond the outermost ratio, with an arrow at the cut.
-)
+MAX_FACTOR_BEYOND = 4.0  # An interval so far beyond the outermost ratio is cut, with an arrow.
 SHAPES = ("circle", "square", "triangle", "diamond")
+MAX_MARKS = 6
+_FINE_STEPS = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0)
+_FINEST_STEPS = (1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0)
 _COLOURS = {
     "paper": ("#ffffff", "#0d1117"),
     "ink": ("#1f2328", "#f0f6fc"),
@@ -39,10 +38,8 @@ _COLOURS = {
 }
 """Name to its colour on light and on dark paper."""
 _HUES = (
-    ("#0067a5", "#56b4e9"),
-    ("#b34700", "#ff9b50"),
-    ("#00705a", "#2cc295"),
-    ("#8f3d78", "#e69ac9"),
+    ("#0067a5", "#b34700", "#00705a", "#8f3d78"),  # Of variants, on light paper.
+    ("#56b4e9", "#ff9b50", "#2cc295", "#e69ac9"),  # On dark paper.
 )
 
 
@@ -50,16 +47,11 @@ def _style_sheet() -> str:
     """CSS of all figures. Of a colour such as `ink`, `.ink` fills and `.s-ink` draws a line."""
     rules_by_paper = []
     for paper in (0, 1):  # Light, dark.
-        rules = [
-            f".fig .{name}{{fill:{_COLOURS[name][paper]}}}" for name in ("paper", "ink", "soft")
-        ]
-        rules += [
-            f".fig .s-{name}{{stroke:{_COLOURS[name][paper]}}}" for name in ("ink", "soft", "line")
-        ]
-        for number, hue in enumerate(_HUES):
-            rules.append(
-                f".fig .h{number}{{fill:{hue[paper]}}}.fig .s-h{number}{{stroke:{hue[paper]}}}"
-            )
+        colours = {name: pair[paper] for name, pair in _COLOURS.items()}
+        rules = [f".fig .{name}{{fill:{colours[name]}}}" for name in ("paper", "ink", "soft")]
+        rules += [f".fig .s-{name}{{stroke:{colours[name]}}}" for name in ("ink", "soft", "line")]
+        for number, hue in enumerate(_HUES[paper]):
+            rules.append(f".fig .h{number}{{fill:{hue}}}.fig .s-h{number}{{stroke:{hue}}}")
         rules_by_paper.append("".join(rules))
     light, dark = rules_by_paper
     text_rules = ".fig text{font:12px system-ui,-apple-system,'Segoe UI',sans-serif}"
@@ -82,7 +74,7 @@ class Figure:
 
     @property
     def html(self) -> str:
-        """The SVG without its style, for a page that has `STYLE`; screen readers read its description."""
+        """The SVG without its style, for a page that has `STYLE`. Screen readers describe it."""
         box = f"0 0 {coord(WIDTH)} {coord(self.height)}"
         width, height = coord(WIDTH * PIXELS_PER_UNIT), coord(self.height * PIXELS_PER_UNIT)
         return (
@@ -110,15 +102,9 @@ def escaped_text(text: object) -> str:
 
 
 def text(
-    x: float,
-    y: float,
-    content: object,
-    kind: str = "ink",
-    *,
-    anchor: str = "start",
-    max_width: float = 0,
+    x: float, y: float, content: str, kind: str = "ink", anchor: str = "start", max_width: float = 0
 ) -> str:
-    """One line of text at (x, y), of CSS class `kind`. Wider than `max_width`, it loses its middle (0: never)."""
+    """One line of text of CSS class `kind`. Wider than `max_width`, if any, it loses its middle."""
     shown, title = one_line(content), ""
     max_letters = max(4, int(max_width / LETTER_WIDTH)) if max_width else len(shown)
     if len(shown) > max_letters:
@@ -126,20 +112,19 @@ def text(
         shown = f"{shown[: max_letters - 1 - end_letters]}…{shown[-end_letters:]}"
         title = f"<title>{escaped_text(content)}</title>"
     anchor_attribute = "" if anchor == "start" else f' text-anchor="{anchor}"'
-    return f'<text class="{kind}" x="{coord(x)}" y="{coord(y)}"{anchor_attribute}>{title}{escape(shown)}</text>'
+    place = f'x="{coord(x)}" y="{coord(y)}"{anchor_attribute}'
+    return f'<text class="{kind}" {place}>{title}{escape(shown)}</text>'
 
 
-def line(
-    x1: float, y1: float, x2: float, y2: float, kind: str = "line", *, width: float = 1
-) -> str:
+def line(x1: float, y1: float, x2: float, y2: float, kind: str, *, width: float = 1) -> str:
     """A straight line. `kind`: its colour, in `_COLOURS` or of `colour_class_of`."""
     ends = f'x1="{coord(x1)}" y1="{coord(y1)}" x2="{coord(x2)}" y2="{coord(y2)}"'
     return f'<line class="s-{kind}" {ends} stroke-width="{coord(width)}"/>'
 
 
 def colour_class_of(variant_number: int) -> str:
-    """Colour class of a variant by its number, shifted after each turn of the shapes: 16 marks are unique."""
-    return f"h{(variant_number + variant_number // len(SHAPES)) % len(_HUES)}"
+    """Colour class of a variant by its number, shifted after each turn of the shapes: 16 marks."""
+    return f"h{(variant_number + variant_number // len(SHAPES)) % len(_HUES[0])}"
 
 
 def mark(x: float, y: float, variant_number: int) -> str:
@@ -148,7 +133,8 @@ def mark(x: float, y: float, variant_number: int) -> str:
     kind = f"{colour} s-{colour}"
     shape, r = SHAPES[variant_number % len(SHAPES)], 4.5
     if shape == "circle":
-        return f'<circle class="{kind}" cx="{coord(x)}" cy="{coord(y)}" r="{coord(r)}" stroke-width="1.5"/>'
+        place = f'cx="{coord(x)}" cy="{coord(y)}" r="{coord(r)}"'
+        return f'<circle class="{kind}" {place} stroke-width="1.5"/>'
     corners = {
         "square": ((-r, -r), (r, -r), (r, r), (-r, r)),
         "triangle": ((0, -r - 1), (r + 1, r), (-r - 1, r)),
@@ -156,13 +142,6 @@ def mark(x: float, y: float, variant_number: int) -> str:
     }[shape]
     points_text = " L".join(f"{coord(x + dx)} {coord(y + dy)}" for dx, dy in corners)
     return f'<path class="{kind}" d="M{points_text} Z" stroke-width="1.5"/>'
-
-
-MAX_MARKS = 6
-_FINE_STEPS, _FINEST_STEPS = (
-    (1.0, 1.5, 2.0, 3.0, 5.0, 7.0),
-    (1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0),
-)
 
 
 @dataclass(frozen=True)
@@ -179,7 +158,7 @@ class Scale:
         return LEFT + share * (RIGHT - LEFT)
 
     def round_values(self) -> list[float]:
-        """At most `MAX_MARKS` round values along the axis: the finest steps of each decade that fit."""
+        """At most `MAX_MARKS` round values along the axis: the finest steps that fit."""
         decades = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
         for steps in (_FINEST_STEPS, _FINE_STEPS, (1.0, 2.0, 5.0), (1.0,)):
             marks = [step * 10.0**decade for decade in decades for step in steps]
@@ -190,8 +169,7 @@ class Scale:
 
 
 def draw_ratios(verdicts: Sequence[Verdict], baseline: str) -> Figure | None:
-    """The figure of all speeds against the baseline; None without any. It shows the `MOST_WORKLOADS` workloads
-    with the lowest ratios; its description has all."""
+    """The figure of the lowest speeds against the baseline; None without any. It describes all."""
     speeds = speed_verdicts(verdicts)
     if not speeds:
         return None
@@ -204,10 +182,7 @@ def draw_ratios(verdicts: Sequence[Verdict], baseline: str) -> Figure | None:
     legend, legend_height = _draw_legend(variants)
     row_height, top = NAME_HEIGHT + INTERVAL_HEIGHT * len(variants) + 8, TOP + legend_height
     bottom = top + row_height * len(workloads)
-    ratios = [
-        1.0,
-        *(verdict.ratio for verdict in shown_verdicts),
-    ]  # The line at 1 is always in sight.
+    ratios = [1.0, *(verdict.ratio for verdict in shown_verdicts)]  # 1 is always in sight.
     low, high = min(ratios) / MAX_FACTOR_BEYOND, max(ratios) * MAX_FACTOR_BEYOND
     ends = [min(max(end, low), high) for verdict in shown_verdicts for end in verdict.interval]
     low, high = min(*ratios, *ends) / 1.05, max(*ratios, *ends) * 1.05
@@ -225,10 +200,9 @@ def draw_ratios(verdicts: Sequence[Verdict], baseline: str) -> Figure | None:
     for row_number, workload in enumerate(workloads):
         row_top = top + row_height * row_number
         name_width = min(LETTER_WIDTH * len(one_line(workload)), RIGHT - LEFT) + 6
-        size = f'width="{coord(name_width)}" height="{coord(NAME_HEIGHT)}"'  # It hides lines behind the name.
-        parts.append(
-            f'<rect class="paper" x="{coord(LEFT)}" y="{coord(row_top + 3)}" {size} rx="2"/>'
-        )
+        size = f'width="{coord(name_width)}" height="{coord(NAME_HEIGHT)}"'
+        place = f'x="{coord(LEFT)}" y="{coord(row_top + 3)}"'  # It hides lines behind the name.
+        parts.append(f'<rect class="paper" {place} {size} rx="2"/>')
         parts.append(text(LEFT, row_top + NAME_HEIGHT, workload, max_width=RIGHT - LEFT))
         parts.append(line(12, row_top + row_height, RIGHT, row_top + row_height, "line", width=0.5))
         for variant_number, name in enumerate(variants):
@@ -238,24 +212,19 @@ def draw_ratios(verdicts: Sequence[Verdict], baseline: str) -> Figure | None:
                     parts += _draw_interval(verdict, variant_number, y, scale)
     hidden = len(all_workloads) - len(workloads)
     if hidden:
-        parts.append(
-            text(12, bottom + 50, f"and {say.count(hidden, 'workload')} with higher ratios", "soft")
-        )
+        remark = f"and {say.count(hidden, 'workload')} with higher ratios"
+        parts.append(text(12, bottom + 50, remark, "soft"))
     sentences = []  # The figure in words.
     for name in variants:
-        texts = [
-            f"{say.ratio(v.ratio, v.interval)} on {v.workload}"
-            for v in by_ratio
-            if v.variant == name
-        ]
+        own = [verdict for verdict in by_ratio if verdict.variant == name]
+        texts = [f"{say.ratio(each.ratio, each.interval)} on {each.workload}" for each in own]
         range_text = f"from {texts[0]} to {texts[-1]}" if len(texts) > 1 else texts[0]
         sentences.append(f"{name}: {range_text}")
-    meaning = (
-        f"{baseline}'s time over the variant's, with 99 % intervals; above 1 the variant is faster"
-    )
+    meaning = f"{baseline}'s time over the variant's, with 99 % intervals"
+    words = f"{meaning}; above 1 the variant is faster. {'; '.join(sentences)}"
     title, height = f"Ratio by workload, against {baseline}", bottom + (60 if hidden else 46)
     paper = f'<rect class="paper" fill="#fff" width="{coord(WIDTH)}" height="{coord(height)}"/>'
-    description = shortened(f"{meaning}. {'; '.join(sentences)}", MAX_TEXT)
+    description = shortened(words, MAX_TEXT)
     return Figure(shortened(title, MAX_TEXT), description, height, paper + "".join(parts))
 
 
@@ -281,9 +250,7 @@ def _draw_legend(variants: Sequence[str]) -> tuple[list[str], float]:
         name_width = min(LETTER_WIDTH * len(one_line(name)), MAX_NAME_WIDTH)
         if x > 12 and x + 17 + name_width > WIDTH - 12:
             x, y = 12.0, y + LEGEND_HEIGHT
-        parts += [
-            mark(x + 6, y, variant_number),
-            text(x + 17, y + 4, name, max_width=MAX_NAME_WIDTH),
-        ]
+        parts.append(mark(x + 6, y, variant_number))
+        parts.append(text(x + 17, y + 4, name, max_width=MAX_NAME_WIDTH))
         x += name_width + 40
     return parts, y - 42

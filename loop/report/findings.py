@@ -5,16 +5,10 @@ import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from statistics import geometric_mean
 
-from loop.model.bisect import UNCOMMITTED, BisectAnswer, BisectOutput
+from loop.model import measurement
+from loop.model.bisect import UNCOMMITTED, BisectAnswer, BisectOutput, Probe
 from loop.model.change import latest_target_attempts
-from loop.model.measurement import (
-    Check,
-    Measurement,
-    SpeedVerdict,
-    VariantChecks,
-    Verdict,
-    is_vague,
-)
+from loop.model.measurement import Check, Measurement, SpeedVerdict, VariantChecks, Verdict
 from loop.model.output import MeasureOutput, VerifyOutput, outputs_of
 from loop.model.profile import Profile
 from loop.model.record import Finished
@@ -23,52 +17,43 @@ from loop.report import format as say
 from loop.report.markdown import drop_empty_columns
 from loop.report.sections import Line, Section
 
-SIMILAR_ERRORS_FACTOR = (
-    4.0  # A dimension whose parts have errors within this factor explains nothing.
-)
+ALIKE_FACTOR = 4.0  # A dimension whose parts have errors within this factor explains nothing.
 MANY_FAILURES = 8  # Most failing workloads of a variant that are described one by one.
-CHECK_COLUMNS = (
-    *(
-        "Variant",
-        ">Right",
-        "Not right",
-        ">Largest error",
-        ">Allowed there",
-        ">Plain implementation's",
-    ),
-    *("Type", "Build"),
-)
+CHECK_COLUMNS = ["Variant", ">Right", "Not right", ">Largest error", ">Allowed there"]
+CHECK_COLUMNS += [">Plain implementation's", "Type", "Build"]
 COMPARISON_NOTE = (
-    "Every output was held against the float64 reference, element by element; the control is the library through "
-    "the same checks, on the workloads that are timed."
+    "Every output was held against the float64 reference, element by element; the control is the "
+    "library through the same checks, on the workloads that are timed."
 )
 SPEED_NOTE = "A ratio is the library's time over the variant's: above 1 the variant is faster."
 ROOF_FACTS = ("flops", "bytes", "time_us", "flops_share", "bandwidth_share")  # Of a profile.
 RATES_NOTE = " GB/s and GFLOP/s are the manifest's `bytes` and `flops` over the variant's time."
+MOST_NAMED_WORKLOADS = 4  # Most workloads that are named; more are only counted.
+MOST_LINES = 60  # Lines of the culprit's diff in the report; git has the rest.
+Roof = tuple[float, float] | None  # Peak FLOP/s and bytes/s of the device; None: unknown.
 
 
 def correctness_sections(
     finished: Sequence[Finished], empty_note: str = "Nothing was verified."
 ) -> Iterator[Section]:
-    """A table with a row for each variant and dtype, then the failures. `empty_note`: for nothing verified."""
+    """A table with a row for each variant and dtype, then the failures. `empty_note`: if none."""
     outputs = outputs_of(finished, VerifyOutput)
     checked_variants = [checks for output in outputs for checks in output.variants]
     all_checks = [check for checks in checked_variants for check in checks.checks]
     checked_variants += [output.control for output in outputs if output.control is not None]
     rows = list(dict.fromkeys(row for checks in checked_variants for row in _check_rows(checks)))
     table = drop_empty_columns(CHECK_COLUMNS, rows)
-    without_output = tuple(
-        check for check in all_checks if check.status not in ("right", "wrong", "tampered")
-    )
+    judged = ("right", "wrong", "tampered")
+    without_output = tuple(check for check in all_checks if check.status not in judged)
     note = f"{COMPARISON_NOTE} " if table else empty_note
     if table and without_output:
         tally = VariantChecks(variant="", build_id=None, checks=without_output).tally
-        note += f"{len(without_output)} of {say.count(len(all_checks), 'check')} gave no output: {tally}."
+        share = f"{len(without_output)} of {say.count(len(all_checks), 'check')}"
+        note += f"{share} gave no output: {tally}."
     yield Section("Correctness", note=note, table=table, folded_column=2)
-    if failures := tuple(
-        failure for checks in checked_variants for failure in _failure_lines(checks)
-    ):
-        yield Section(note="Where it is wrong:", lines=failures)
+    failures = [failure for checks in checked_variants for failure in _failure_lines(checks)]
+    if failures:
+        yield Section(note="Where it is wrong:", lines=tuple(failures))
 
 
 def _check_rows(checks: VariantChecks) -> Iterator[tuple[str, ...]]:
@@ -82,9 +67,7 @@ def _check_rows(checks: VariantChecks) -> Iterator[tuple[str, ...]]:
         with_error = [check for check in of_type if check.max_error is not None]
         worst = max(with_error, key=lambda check: check.max_error or 0.0, default=None)
         plain_errors = [check.plain_max_error for check in of_type]
-        errors: list[float | None] = (
-            [worst.max_error, worst.allowed_error] if worst else [None, None]
-        )
+        errors: list[float | None] = [worst.max_error, worst.allowed_error] if worst else [None] * 2
         errors.append(max((error for error in plain_errors if error is not None), default=None))
         error_cells = ["-" if error is None else f"{error:.1e}" for error in errors]
         right = f"{checks_of_type.count('right'):,} of {len(of_type):,}"
@@ -92,7 +75,7 @@ def _check_rows(checks: VariantChecks) -> Iterator[tuple[str, ...]]:
 
 
 def _failure_lines(checks: VariantChecks) -> Iterator[Line]:
-    """The first failure on each workload and layout (other seeds repeat it), and the number of the rest."""
+    """The first failure on each workload and layout (other seeds repeat it); the rest in number."""
     first_failures: dict[tuple[str, str], Check] = {}
     for check in checks.checks:
         if not check.passed:
@@ -101,10 +84,10 @@ def _failure_lines(checks: VariantChecks) -> Iterator[Line]:
         places = [("first", check.first), ("worst", check.worst)]
         elements = [f"{word} at {place.text}" for word, place in places if place is not None]
         layout = "" if check.inputs == "contiguous" else f" with {check.inputs} inputs"
-        description = (
-            check.message if check.status == "wrong" else f"{check.status}: {check.message}"
-        )
-        if check.status == "wrong" and check.wrong and elements:
+        description = check.message
+        if check.status != "wrong":
+            description = f"{check.status}: {check.message}"
+        elif check.wrong and elements:
             description = f"{check.wrong:,} of {say.count(check.total, 'element')} wrong"
         line = f"`{checks.variant}` on {check.workload.name}{layout}: {description}"
         yield line, *elements, *(_error_map_lines(check) if number == 0 else ())
@@ -114,23 +97,19 @@ def _failure_lines(checks: VariantChecks) -> Iterator[Line]:
 
 
 def _error_map_lines(check: Check) -> Iterator[str]:
-    """A line for each dimension that was split: the largest error in each part (`0-31 right, 32-63 0.4`)."""
+    """A line for each dimension that was split: largest error by part (`0-31 right, 32-63 0.4`)."""
     for name, parts in check.map.items():
         if len(parts) < 2:
             continue
         errors, part_texts = list[tuple[float, str]](), list[str]()
         for part in parts:
-            error = (
-                math.inf if part.largest is None else part.largest
-            )  # None is NaN, which JSON lacks.
+            error = math.inf if part.largest is None else part.largest  # NaN, which JSON lacks.
             error_text = "nan" if error > 1e300 else f"{error:.2g}"
             if part.count:
                 errors.append((error, error_text))
             span = f"{part.first}" if part.first == part.last else f"{part.first}-{part.last}"
             part_texts.append(f"{span} {error_text if part.count else 'right'}")
-        is_alike = (
-            len(errors) == len(parts) and max(errors)[0] <= SIMILAR_ERRORS_FACTOR * min(errors)[0]
-        )
+        is_alike = len(errors) == len(parts) and max(errors)[0] <= ALIKE_FACTOR * min(errors)[0]
         text = f"alike everywhere, up to {max(errors)[1]}" if is_alike else ", ".join(part_texts)
         yield f"largest error along {name}: {text}"
 
@@ -151,17 +130,13 @@ def describe_location(check: Check, signature: Signature) -> str:
         elif span.count == span.last - span.first + 1:
             partial.append(f"{label} {span.first} to {span.last} of {span.size}")
         else:
-            partial.append(
-                f"{span.count} of {span.size} {indices} between {span.first} and {span.last}"
-            )
+            place = f"between {span.first} and {span.last}"
+            partial.append(f"{span.count} of {span.size} {indices} {place}")
     return ", ".join([*partial, *whole]) or "its one element"
 
 
-Roof = tuple[float, float]  # Peak FLOP/s and bytes/s of the device.
-
-
-def find_roof(profiles: Sequence[Profile]) -> Roof | None:
-    """The highest peaks that any profile implies: rates / their shares; None without `ROOF_FACTS`."""
+def find_roof(profiles: Sequence[Profile]) -> Roof:
+    """The highest peaks that a profile implies: rates / their shares; None without `ROOF_FACTS`."""
     flops_peaks, bytes_peaks = list[float](), list[float]()
     for profile in profiles:
         values = [profile.facts.get(name) for name in ROOF_FACTS]
@@ -174,16 +149,11 @@ def find_roof(profiles: Sequence[Profile]) -> Roof | None:
 
 
 def speed_sections(
-    verdicts: Sequence[Verdict],
-    finished: Sequence[Finished],
-    baseline: str,
-    roof: Roof | None = None,
+    verdicts: Sequence[Verdict], finished: Sequence[Finished], baseline: str, roof: Roof = None
 ) -> Iterator[Section]:
-    """A table per variant that was timed and is right everywhere, a row per workload. `roof`:
-    the device's peak rates; None: unknown."""
-    verdict_of = {
-        (verdict.variant, verdict.workload): verdict for verdict in speed_verdicts(verdicts)
-    }
+    """A table per variant that was timed and is right everywhere, a row per workload."""
+    speeds = speed_verdicts(verdicts)
+    verdict_of = {(verdict.variant, verdict.workload): verdict for verdict in speeds}
     outputs = outputs_of(latest_target_attempts(finished), MeasureOutput)
     # Variant to workload to the timing behind its verdict, else to the first.
     by_variant: dict[str, dict[str, Measurement]] = {}
@@ -197,10 +167,8 @@ def speed_sections(
     title = f"Speed against {baseline}"
     for variant, timings in by_variant.items():
         pairs = [(timing, verdict_of[variant, name]) for name, timing in timings.items()]
-        heads = (
-            *("Workload", "Verdict", ">Ratio [99 % interval]", f">{variant}", f">{baseline}"),
-            *(">GB/s", ">GFLOP/s", ">Of the roof"),
-        )
+        heads = ["Workload", "Verdict", ">Ratio [99 % interval]", f">{variant}", f">{baseline}"]
+        heads += [">GB/s", ">GFLOP/s", ">Of the roof"]
         rounds = sorted({timing.rounds for timing in timings.values()})
         rounds_text = f"{rounds[0]}" if len(rounds) == 1 else f"{rounds[0]} to {rounds[-1]}"
         workloads_text = f"over {say.count(len(pairs), 'workload')}, {rounds_text} rounds each"
@@ -208,16 +176,15 @@ def speed_sections(
         summary = f"{mean_text(variant_verdicts)} {workloads_text}"
         if all(verdict.verdict == "inconclusive" for verdict in variant_verdicts):
             summary = f"inconclusive {workloads_text}"
-        elif vague_count := sum(is_vague(verdict.interval) for verdict in variant_verdicts):
+        elif vague_count := sum(measurement.is_vague(each.interval) for each in variant_verdicts):
             summary = f"no mean {workloads_text}: too wide an interval on {vague_count}"
-        table = drop_empty_columns(
-            heads, (_speed_row(timing, verdict, roof) for timing, verdict in pairs)
-        )
+        rows = [_speed_row(timing, verdict, roof) for timing, verdict in pairs]
+        table = drop_empty_columns(heads, rows)
         yield Section(title, note=f"`{variant}`: {summary}.", table=table)
         title = ""
     if by_variant:
         workloads_by_reason: dict[tuple[str, str, str], list[str]] = {}
-        for verdict in speed_verdicts(verdicts):
+        for verdict in speeds:
             if verdict.verdict in ("same", "inconclusive"):
                 key = (verdict.variant, verdict.verdict, verdict.reason)
                 workloads_by_reason.setdefault(key, []).append(verdict.workload)
@@ -231,15 +198,11 @@ def speed_sections(
 
 
 def speed_verdicts(verdicts: Iterable[Verdict]) -> list[SpeedVerdict]:
-    """Speed verdicts against the baseline, of variants that are neither incorrect nor invalid on any workload."""
+    """Speed verdicts against the baseline, of variants that are right and valid everywhere."""
     all_verdicts = list(verdicts)
     speeds = [verdict for verdict in all_verdicts if isinstance(verdict, SpeedVerdict)]
-    incorrect = {
-        verdict.variant for verdict in all_verdicts if not isinstance(verdict, SpeedVerdict)
-    }
-    return [
-        speed for speed in speeds if speed.against == "baseline" and speed.variant not in incorrect
-    ]
+    wrong = {each.variant for each in all_verdicts if not isinstance(each, SpeedVerdict)}
+    return [each for each in speeds if each.against == "baseline" and each.variant not in wrong]
 
 
 def mean_text(verdicts: Sequence[SpeedVerdict]) -> str:
@@ -249,15 +212,15 @@ def mean_text(verdicts: Sequence[SpeedVerdict]) -> str:
 
 
 def trusted_mean(verdicts: Sequence[SpeedVerdict]) -> float | None:
-    """Geometric mean of the ratios; None if it is noise: all are inconclusive, or an interval is too wide."""
+    """Geometric mean of the ratios; None if it is noise: no verdict, or too wide an interval."""
     is_inconclusive = all(verdict.verdict == "inconclusive" for verdict in verdicts)
-    if is_inconclusive or any(is_vague(verdict.interval) for verdict in verdicts):
+    if is_inconclusive or any(measurement.is_vague(verdict.interval) for verdict in verdicts):
         return None
     return geometric_mean([verdict.ratio for verdict in verdicts])
 
 
-def _speed_row(timing: Measurement, verdict: SpeedVerdict, roof: Roof | None) -> tuple[str, ...]:
-    """A workload's row of the table of speeds. `roof`: peak rates; None: unknown."""
+def _speed_row(timing: Measurement, verdict: SpeedVerdict, roof: Roof) -> tuple[str, ...]:
+    """A workload's row of the table of speeds."""
     clock_note = " (times itself)" if timing.timed_by == "itself" else ""
     too_few_text = f"{say.speedup_text(verdict.ratio)}, too few rounds"
     flops_per_s, bytes_per_s, share_text = timing.flops_per_s, timing.bytes_per_s, "-"
@@ -276,17 +239,13 @@ def _speed_row(timing: Measurement, verdict: SpeedVerdict, roof: Roof | None) ->
     )
 
 
-MOST_NAMED_WORKLOADS = 4  # Most workloads that are named; more are only counted.
-MOST_LINES = 60  # Lines of the culprit's diff in the report; git has the rest.
-
-
 def headline(answer: BisectAnswer) -> str:
     """The outcome and its reason, in one line."""
     return f"{answer.outcome.replace('_', ' ')}: {answer.why}"
 
 
 def blamed_lines(answer: BisectAnswer) -> tuple[str, ...]:
-    """A line for each culprit, and for each commit of a range that contains one, with why it was skipped."""
+    """A line for each culprit, and each commit of a range with one, with why it was skipped."""
     lines = []
     for commit in (*answer.culprits, *answer.range):
         reason = answer.skipped.get(commit.commit)
@@ -299,7 +258,7 @@ def blamed_lines(answer: BisectAnswer) -> tuple[str, ...]:
 
 
 def show_command(commits: Iterable[str], *options: str) -> str:
-    """The git command that shows commits by their hashes; for the checkout's changes alone `git diff`."""
+    """The git command that shows commits by their hashes; `git diff` for uncommitted changes."""
     committed = [commit[:12] for commit in commits if commit != UNCOMMITTED]
     words = ["show", *committed] if committed else ["diff"]
     return shlex.join(["git", *options, *words])
@@ -312,11 +271,8 @@ def basis_lines(answer: BisectAnswer) -> Iterator[str]:
     observations = sum(len(probe.values) for probe in answer.probes)
     if answer.workloads and (observations or answer.checks):
         scope = say.count(len(answer.workloads), "workload")
-        scope += (
-            f" ({', '.join(answer.workloads)})"
-            if len(answer.workloads) <= MOST_NAMED_WORKLOADS
-            else ""
-        )
+        if len(answer.workloads) <= MOST_NAMED_WORKLOADS:
+            scope += f" ({', '.join(answer.workloads)})"
         set_texts = []
         for names in (answer.sets, answer.left_out):
             set_texts.append(f"set{'s' if len(names) > 1 else ''} {', '.join(names)}")
@@ -343,22 +299,16 @@ def sections(finished: Sequence[Finished]) -> Iterator[Section]:
         lines = (*blamed_lines(answer), *basis_lines(answer))
         yield Section(title, note=f"{headline(answer)}.", lines=lines)
         rows = []
-        for commit, against in dict.fromkeys(
-            (probe.commit, probe.against) for probe in answer.probes
-        ):
-            probes = [
-                probe
-                for probe in answer.probes
-                if (probe.commit, probe.against) == (commit, against)
-            ]
+        probes_by_pair = dict[tuple[str, str], list[Probe]]()
+        for probe in answer.probes:
+            probes_by_pair.setdefault((probe.commit, probe.against), []).append(probe)
+        for (commit, _), probes in probes_by_pair.items():
             values = tuple(value for probe in probes for value in probe.values)
             all_probes = probes[-1].model_copy(update={"values": values})
-            rows.append(
-                (commit[:12], str(len(values)), all_probes.describe(output.metric or "latency"))
-            )
-        yield Section(
-            table=drop_empty_columns(("Commit", ">Observations", "What came of it"), tuple(rows))
-        )
+            result = all_probes.describe(output.metric or "latency")
+            rows.append((commit[:12], str(len(values)), result))
+        heads = ["Commit", ">Observations", "What came of it"]
+        yield Section(table=drop_empty_columns(heads, rows))
         patch = answer.difference.splitlines()
         omission = (f"... {len(patch) - MOST_LINES} more lines",) if len(patch) > MOST_LINES else ()
         if patch:

@@ -9,6 +9,8 @@ from loop.model.change import KeptChange
 from loop.model.measurement import Interval
 from loop.model.money import Bill
 
+RESOURCE_NAMES = {"gpu": "GPU", "engineer": "engineer", "ai": "AI"}
+
 
 def significant(value: float, digits: int = 3) -> str:
     """Format a number with so many significant digits and no exponent: 0.0123, 1.23, 123, 1,230."""
@@ -59,17 +61,16 @@ def gain_text(kept: KeptChange) -> str:
     workloads = count(len(kept.workloads), "workload")
     faster_count = sum(low > 1 for low, _, _ in kept.workloads.values())
     faster_text = f", faster on {faster_count} of {workloads}" if kept.workloads else ""
-    return f"{speedup_text(kept.ratio)} as fast as what it replaced{changes_text}{tuning_text}{faster_text}"
+    ratio_text = f"{speedup_text(kept.ratio)} as fast as what it replaced"
+    return f"{ratio_text}{changes_text}{tuning_text}{faster_text}"
 
 
 def usd(value: float) -> str:
     """`$1.28`; amounts under a dollar keep two significant digits."""
     sign, amount = ("-" if value < 0 else ""), abs(value)
-    return (
-        f"{sign}${amount:,.2f}"
-        if amount >= 0.995 or amount == 0
-        else f"{sign}${significant(amount, 2)}"
-    )
+    if amount >= 0.995 or amount == 0:
+        return f"{sign}${amount:,.2f}"
+    return f"{sign}${significant(amount, 2)}"
 
 
 def billed_usd(value: float) -> str:
@@ -103,17 +104,12 @@ def listed_words(words: Sequence[str]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
-RESOURCE_NAMES = {"gpu": "GPU", "engineer": "engineer", "ai": "AI"}
-
-
 def cost_and_return(bill: Bill, duration_s: float) -> str:
     """`Cost: $1.53 (GPU $0.02 measured). ROI ...`. `duration_s`: shown if nothing was billed."""
     sums: defaultdict[tuple[str, str], float] = defaultdict(float)
     for charge in bill.charges:
         sums[charge.resource, charge.basis] += charge.usd
-    parts = [
-        f"{RESOURCE_NAMES[name]} {usd(amount)} {basis}" for (name, basis), amount in sums.items()
-    ]
+    parts = [f"{RESOURCE_NAMES[name]} {usd(cost)} {basis}" for (name, basis), cost in sums.items()]
     billed_text = f"{usd(bill.usd)} ({', '.join(parts)})" if parts else "nothing was billed"
     has_ai_tokens = bill.ai is not None and bool(bill.ai.models)
     used_resources = ("gpu", "ai") if has_ai_tokens else ("gpu",)
@@ -126,5 +122,6 @@ def cost_and_return(bill: Bill, duration_s: float) -> str:
     roi_text = f"ROI not measurable yet: {reason}"
     if bill.roi is not None:
         spared = seconds(60 * sum(saving.minutes for saving in bill.savings))
-        roi_text = f"ROI {significant(bill.roi)}: {spared} spared, measured here, are worth {usd(bill.saved_usd)}"
+        worth = f"are worth {usd(bill.saved_usd)}"
+        roi_text = f"ROI {significant(bill.roi)}: {spared} spared, measured here, {worth}"
     return f"Cost: {billed_text}{gaps}{unbilled_text}. {roi_text}."

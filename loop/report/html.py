@@ -1,7 +1,7 @@
 """Turns a report's Markdown into one self-contained HTML file with its figures.
 
-markdown-it parses CommonMark with tables and passes no HTML through. Before it renders, headings get
-anchors, cells get their column's title, SVG replaces images, and folds become <details> elements.
+markdown-it parses CommonMark with tables and passes no HTML through. Before it renders, headings
+get anchors, cells their column's title, SVG replaces images, and folds become <details> elements.
 """
 
 import base64
@@ -21,13 +21,15 @@ from loop.report.figures import STYLE, Figure
 from loop.report.screen import colour_class, style_sheet
 from loop.report.templates import make_environment
 
-_SAFE_LINK = re.compile(r"https?://|#|[\w./-]+(?:$|[?#])")
-"""Allowed links: the web, this page, a file in the report's folder."""
+_SAFE_LINK = re.compile(r"https?://|#|[\w./-]+(?:$|[?#])")  # The web, this page, a file beside.
+_jinja = functools.cache(make_environment)
 _FOLD_TAG = re.compile(r"</?details>|<summary>(?P<summary>.*)</summary>")
+_BOX = '<div class="scroll" role="group" tabindex="0" aria-label="{}">'  # For narrow pages.
+_html = functools.partial(Token, "html_block", "", 0)  # A token of HTML, which is its `content`.
 
 
 def _parse_fold(state: StateBlock, start: int, end: int, silent: bool) -> bool:
-    """A markdown-it block rule: a line with <details> or <summary>, a report's only HTML, is a `fold`."""
+    """A block rule of markdown-it: a line of <details> or <summary>, the only HTML, is a `fold`."""
     line = state.src[state.bMarks[start] : state.eMarks[start]]
     tag = _FOLD_TAG.fullmatch(line)
     if tag and not silent:
@@ -50,14 +52,14 @@ def plain_words(text: str) -> str:
 
 
 def render_body(markdown: str, figures: Sequence[Figure]) -> dict[str, str]:
-    """HTML of a report: `title` (its first heading), `verdict` (the first paragraph; empty if a heading comes
-    before it) and `content`. `figures` replace images with the same path."""
+    """HTML of a report: `title` (its first heading), `verdict` (the first paragraph; empty if a
+    heading comes before it) and `content`. `figures` replace images with the same path."""
     title = verdict = ""
     by_path = {figure.path: figure for figure in figures}
     anchors: dict[str, str] = {}  # Anchor of each heading and fold to its text.
     heads: list[str] = []  # Titles of the columns of this table.
-    tokens, body_tokens = READER.parse(markdown), list[Token]()
-    position = open_folds = table_count = column = 0
+    body = list[Token]()
+    open_folds = table_count = column = 0
 
     def add_anchor(text: str) -> str:
         """A new, unique anchor for a heading."""
@@ -67,33 +69,29 @@ def render_body(markdown: str, figures: Sequence[Figure]) -> dict[str, str]:
         anchors[name] = text
         return name
 
-    while position < len(tokens):
-        token = tokens[position]
-        content = tokens[min(position + 1, len(tokens) - 1)]
-        pieces, is_paragraph = content.children or [], token.type == "paragraph_open"
-        is_image = is_paragraph and [piece.type for piece in pieces] == ["image"]
-        figure = by_path.get(str(pieces[0].attrs["src"])) if is_image else None
-        is_title = token.type == "heading_open" and token.tag == "h1" and not title
-        is_verdict = (
-            is_paragraph and not figure and not verdict and not anchors and token.level == 0
-        )
-        if is_title or is_verdict or figure:
-            position += 3  # A heading, and a paragraph, is three tokens: open, content and close.
-            title = READER.renderInline(content.content) if is_title else title
-            verdict = READER.renderInline(content.content) if is_verdict else verdict
-            if figure:  # Screen readers read its title.
-                label = escape(figure.title, quote=True)
-                group = f'<div class="scroll" role="group" tabindex="0" aria-label="{label}">{figure.html}</div>'
-                body_tokens.append(
-                    Token("html_block", "", 0, content=f"<figure>{group}</figure>\n")
-                )
-            continue
-        position += 1
-        html = ""  # In place of the token.
+    remaining = iter(READER.parse(markdown))
+    for token in remaining:
+        parts = [token]
+        if token.type in ("heading_open", "paragraph_open", "th_open", "td_open"):
+            content, end = next(remaining), next(remaining)
+            parts = [token, content, end]
         match token.type:
+            case "heading_open" if token.tag == "h1" and not title:
+                title = READER.renderInline(content.content)
+                parts = []
             case "heading_open":
-                token.tag = tokens[position + 1].tag = "h2" if token.tag in ("h1", "h2") else "h3"
+                token.tag = end.tag = "h2" if token.tag in ("h1", "h2") else "h3"
                 token.attrSet("id", add_anchor(plain_words(content.content)))
+            case "paragraph_open":
+                pieces = content.children or []
+                is_image = [piece.type for piece in pieces] == ["image"]
+                figure = by_path.get(str(pieces[0].attrs["src"])) if is_image else None
+                if figure:
+                    box = _BOX.format(escape(figure.title, quote=True))
+                    parts = [_html(content=f"<figure>{box}{figure.html}</div></figure>\n")]
+                elif not verdict and not anchors and token.level == 0:
+                    verdict = READER.renderInline(content.content)
+                    parts = []
             case "fold":
                 open_folds += (token.content == "<details>") - (token.content == "</details>")
                 tag = _FOLD_TAG.fullmatch(token.content)
@@ -103,34 +101,34 @@ def render_body(markdown: str, figures: Sequence[Figure]) -> dict[str, str]:
                     if open_folds == 1:  # The summary of an outermost fold is a heading.
                         html = f'<h2 id="{add_anchor(plain_words(tag["summary"]))}">{html}</h2>'
                     html = f"<summary>{html}</summary>\n"
+                parts = [_html(content=html)]
             case "fence" | "code_block":
                 kind = ' class="sh"' if token.info == "sh" else ""
                 code = escape(token.content.removesuffix("\n"))
-                html = f'<pre{kind} tabindex="0"><code>{code}</code></pre>\n'
+                parts = [_html(content=f'<pre{kind} tabindex="0"><code>{code}</code></pre>\n')]
             case "table_open":
                 table_count += 1
                 heads = []
                 last_heading = next(reversed(anchors.values()), plain_words(title))
                 label = escape(f"{last_heading}, table {table_count}", quote=True)
-                box = f'<div class="scroll" role="group" tabindex="0" aria-label="{label}">'
-                body_tokens.append(Token("html_block", "", 0, content=box))
+                parts = [_html(content=_BOX.format(label)), token]
             case "table_close":
-                html = "</table></div>\n"
+                parts = [_html(content="</table></div>\n")]
             case "tr_open":
                 column = 0
             case "th_open" | "td_open":
                 _mark_cell(token, content, heads, column)
                 column += 1
-            case "td_close":
-                html = "</span></td>"
-        body_tokens.append(Token("html_block", "", 0, content=html) if html else token)
-    text = READER.renderer.render(body_tokens, READER.options, {}).strip()
+                if token.type == "td_open":
+                    parts[-1] = _html(content="</span></td>")
+        body += parts
+    text = READER.renderer.render(body, READER.options, {}).strip()
     return {"title": title, "verdict": verdict, "content": text}
 
 
 def _mark_cell(token: Token, cell: Token, heads: list[str], column: int) -> None:
-    """Add attributes to a cell of a table (`token` opens it): the column's title, for narrow pages that show rows
-    as lists; and the colour of a first word that is an outcome, such as `faster`. A head joins `heads`."""
+    """Mark a cell of a table (`token` opens it) with its column's title, for narrow pages that show
+    rows as lists, and with the colour of an outcome such as `faster`. A head joins `heads`."""
     is_number, pieces = token.attrs.pop("style", "") == "text-align:right", cell.children or []
     if token.type == "th_open":
         heads.append(plain_words(cell.content))
@@ -142,9 +140,8 @@ def _mark_cell(token: Token, cell: Token, heads: list[str], column: int) -> None
         colour, word = colour_class(cell.content), re.match("[a-z]+", cell.content)
         if column and colour and word and pieces[0].type == "text":
             pieces[0].content = pieces[0].content.removeprefix(word[0])
-            pieces.insert(
-                0, Token("html_inline", "", 0, content=f'<span class="{colour}">{word[0]}</span>')
-            )
+            span = f'<span class="{colour}">{word[0]}</span>'
+            pieces.insert(0, Token("html_inline", "", 0, content=span))
         cell.children = [Token("html_inline", "", 0, content="<span>"), *pieces]
 
 
@@ -154,15 +151,11 @@ def render_page(templates: Path, markdown: str, figures: Sequence[Figure], statu
     script = (templates / "report.js").read_text()
     safe_values = {**render_body(markdown, figures), "style": style, "script": script}
     # The page allows only this style and this script, by their hashes, and loads nothing.
-    digests = [
-        base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
-        for text in (style, script)
-    ]
+    digests = []
+    for text in (style, script):
+        digests.append(base64.b64encode(hashlib.sha256(text.encode()).digest()).decode())
     sources = f"style-src 'sha256-{digests[0]}'; script-src 'sha256-{digests[1]}'"
     policy = f"default-src 'none'; {sources}; base-uri 'none'; form-action 'none'"
     template = _jinja(templates).get_template("report.html.j2")
     values = {name: Markup(text) for name, text in safe_values.items()}
     return template.render(kind=colour_class(status), policy=policy, **values)
-
-
-_jinja = functools.cache(make_environment)

@@ -10,6 +10,17 @@ from loop.base.errors import ESCAPE_SEQUENCES
 _ESCAPES = re.compile(ESCAPE_SEQUENCES)
 _REMOVED_CATEGORIES = ("Cc", "Cf", "Cs", "Co", "Cn")
 """Unicode categories to remove: controls, invisible and direction marks, surrogates, unassigned."""
+MAX_LINE = 2000  # Most characters of a line in a fenced block.
+MAX_PADDED = 48  # Only cells up to this width are padded with spaces.
+EMPTY_CELLS = ("", "-", "0", "0 MiB", "0 %")  # A column with only these cells is left out.
+_TAG = re.compile(r"<(?=[A-Za-z/!?])")
+_ENTITY = re.compile(r"&(?=#?\w+;)")
+_SPECIAL = re.compile(r"[\\`*|~]")
+_EMPHASIS = re.compile(r"(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
+_LINK = re.compile(r"\](?=[(\[:])")
+_MATHEMATICS = re.compile(r"\$(?!\d)")
+_BLOCK = re.compile(r"^(\d+(?=[.)](?:\s|$))|(?=[#+=>-]))")  # Ends where a backslash is needed.
+_SPAN = re.compile(r"(`[^`]+`)")
 
 
 def plain_text(text: object) -> str:
@@ -27,26 +38,14 @@ def one_line(text: object) -> str:
 
 
 def shortened(text: object, max_characters: int) -> str:
-    """The plain text in one line. If it is longer than `max_characters`, it ends there, after a whole word, with
-    `...`. A command between backticks is left out rather than cut."""
+    """The plain text in one line. If it is longer than `max_characters`, it ends there, after a
+    whole word, with `...`. A command between backticks is left out rather than cut."""
     line = one_line(text)
     if len(line) <= max_characters:
         return line
     kept = line[: max(max_characters - 3, 0)]
     kept = kept[: kept.rindex("`")] if kept.count("`") % 2 else kept.rpartition(" ")[0] or kept
     return f"{kept.rstrip(' ,:;.(')}..."
-
-
-MAX_LINE = 2000  # Most characters of a line in a fenced block.
-MAX_PADDED = 48  # Only cells up to this width are padded with spaces.
-_TAG = re.compile(r"<(?=[A-Za-z/!?])")
-_ENTITY = re.compile(r"&(?=#?\w+;)")
-_SPECIAL = re.compile(r"[\\`*|~]")
-_EMPHASIS = re.compile(r"(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
-_LINK = re.compile(r"\](?=[(\[:])")
-_MATHEMATICS = re.compile(r"\$(?!\d)")
-_BLOCK = re.compile(r"^([#+=>-]|\d+(?=[.)](?:\s|$)))")
-_SPAN = re.compile(r"(`[^`]+`)")
 
 
 class Markdown(str):
@@ -71,7 +70,7 @@ def escape_literal(text: object) -> str:
 
 
 def escape_prose(text: object) -> str:
-    """Like `escape_literal`, but words between backticks stay code. Not for tables: code may contain a border."""
+    """Like `escape_literal`, but words between backticks stay code. Not for tables: `|` is code."""
     escaped = []
     for part in _SPAN.split(one_line(text)):
         is_code = _SPAN.fullmatch(part) is not None
@@ -81,36 +80,28 @@ def escape_prose(text: object) -> str:
 
 def escape_paragraph(text: object) -> str:
     """Like `escape_prose`, for text at the begin of a line: no heading, list or quotation."""
-    return _BLOCK.sub(
-        lambda mark: f"{mark[0]}\\" if mark[0].isdigit() else f"\\{mark[0]}", escape_prose(text)
-    )
+    return _BLOCK.sub(r"\1\\", escape_prose(text))
 
 
 def inline_code(text: object) -> str:
     """Text as inline code; new lines become spaces."""
     line = one_line(text)
-    fence = "`" * (
-        1 + max(map(len, re.findall("`+", line)), default=0)
-    )  # Longer than any in the code.
+    longest = max(map(len, re.findall("`+", line)), default=0)  # Of all fences in the code.
+    fence = "`" * (1 + longest)
     space = " " if line.startswith("`") or line.endswith("`") else ""
     return f"{fence}{space}{line}{space}{fence}" if line else "``"
 
 
 def fenced_block(lines: Sequence[str], language: str = "sh", max_lines: int | None = None) -> str:
-    """Lines in a fenced block. `max_lines`: show only the last lines, and say how many are hidden."""
+    """Lines in a fenced block. `max_lines`: show only the last, and say how many are hidden."""
     visible_lines = list(lines)
     hidden_count = 0 if max_lines is None else len(lines) - max_lines
     if hidden_count > 0:
-        visible_lines = [
-            f"... {hidden_count} lines before these are left out",
-            *lines[hidden_count:],
-        ]
+        note = f"... {hidden_count} lines before these are left out"
+        visible_lines = [note, *lines[hidden_count:]]
     text = "\n".join(plain_text(line)[:MAX_LINE] for line in visible_lines)
     fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
     return f"{fence}{language}\n{text}\n{fence}"
-
-
-EMPTY_CELLS = ("", "-", "0", "0 MiB", "0 %")  # A column with only these cells is left out.
 
 
 @dataclass(frozen=True)
@@ -127,10 +118,8 @@ class Table:
         return tuple(head.removeprefix(">") for head in self.heads)
 
     def markdown(self, max_rows: int | None = None, max_characters: int | None = None) -> str:
-        """The table in Markdown; rows beyond `max_rows` are counted below it. `max_characters`: of a cell."""
-        columns: list[
-            list[str]
-        ] = []  # Each with its title, a rule, and its cells, all of one width.
+        """The table in Markdown; rows beyond `max_rows` are counted. `max_characters`: a cell's."""
+        columns = list[list[str]]()  # Each with its title, a rule, and its cells, all of one width.
         for number, (head, title) in enumerate(zip(self.heads, self.titles, strict=True)):
             texts = [title, *(row[number] for row in self.rows[:max_rows])]
             if max_characters is not None:
@@ -138,9 +127,7 @@ class Table:
             cells = [escape_literal(text) for text in texts]
             width = max([3, *(len(cell) for cell in cells if len(cell) <= MAX_PADDED)])
             dashes, pad = "-" * (width + 1), str.rjust if head.startswith(">") else str.ljust
-            rule = (
-                f"{dashes}:" if head.startswith(">") else f":{dashes}"
-            )  # The colon tells Markdown the side.
+            rule = f"{dashes}:" if head.startswith(">") else f":{dashes}"  # The colon aligns.
             first, *body = [f" {pad(cell, width)} " for cell in cells]
             columns.append([first, rule, *body])
         lines = [f"|{'|'.join(cells)}|" for cells in zip(*columns, strict=True)]
@@ -151,17 +138,13 @@ class Table:
 
 
 def drop_empty_columns(heads: Sequence[str], rows: Iterable[tuple[str, ...]]) -> Table | None:
-    """A table without columns that have only `EMPTY_CELLS`; the first column stays. None without rows."""
-    all_rows = tuple(rows)
-    if not all_rows:
+    """A table without columns of only `EMPTY_CELLS`; the first one stays. None without rows."""
+    first, *others = zip(heads, *rows, strict=True)  # Columns: a title and its cells.
+    if len(first) == 1:
         return None
-    columns = [0]
-    columns += [
-        n for n in range(1, len(heads)) if any(row[n] not in EMPTY_CELLS for row in all_rows)
-    ]
-    return Table(
-        tuple(heads[n] for n in columns), tuple(tuple(row[n] for n in columns) for row in all_rows)
-    )
+    filled = [column for column in others if not {*column[1:]} <= {*EMPTY_CELLS}]
+    titles, *kept_rows = zip(first, *filled, strict=True)
+    return Table(titles, tuple(kept_rows))
 
 
 def image(title: str, description: str, path: str) -> str:

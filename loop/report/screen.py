@@ -1,4 +1,4 @@
-"""The only file that prints. Results go to stdout, messages to stderr; animation only on a terminal."""
+"""The only file that prints. Results go to stdout, messages to stderr; only terminals animate."""
 
 import contextlib
 import errno
@@ -27,10 +27,20 @@ KIND_BY_WORD: dict[str, ColourKind] = {
     **dict.fromkeys(("skipped", "same", "recorded"), "soft"),
 }
 """Words that are coloured at the start of a text, to their kind."""
+CLEAR_LINE = "\r\x1b[K"
+_COMMAND_AT_END = re.compile(r"(?<=: )(?:loop|pip|git|cd|export) \S.*$")
+"""A command at the end of a line. It is never folded, so that users can copy it."""
+TREE_PREFIX = " │├└─"  # Characters before a line's text: spaces and tree branches.
+_NO_BREAK = "\x00"  # Replaces the spaces of a command while its line is folded.
+MESSAGES_VARIABLE = "LOOP_TALK"  # Set by a parent `loop`: it stores messages, also with `--json`.
+Rows = Iterable[Sequence[Any]]
+Stream = IO[str] | None  # None: the process's own.
+NO_READER_ERRORS = (errno.EPIPE, errno.EIO, errno.ENXIO, errno.EBADF)
+"""Errors of a write without a reader: the pipe's reader has ended or the terminal is closed."""
 
 
 def colour_class(text: str) -> str:
-    """The colour kind of a text's first word, such as `bad` for `slower: 0.80x`; empty if it has none."""
+    """The colour kind of a text's first word, such as `bad` for `slower: 0.80x`; empty if none."""
     return KIND_BY_WORD.get(text.partition(" ")[0].rstrip(",:;"), "")
 
 
@@ -41,21 +51,9 @@ def style_sheet() -> str:
     return f":root{{{light}}}@media screen and (prefers-color-scheme:dark){{:root{{{dark}}}}}"
 
 
-CLEAR_LINE = "\r\x1b[K"
-_COMMAND_AT_END = re.compile(r"(?<=: )(?:loop|pip|git|cd|export) \S.*$")
-"""A command at the end of a line. It is never folded, so that users can copy it."""
-TREE_PREFIX = " │├└─"  # Characters before a line's text: spaces and tree branches.
-_NO_BREAK = "\x00"  # Replaces the spaces of a command while its line is folded.
-MESSAGES_VARIABLE = (
-    "LOOP_TALK"  # A parent `loop` stores this command's messages, also with `--json`.
-)
-NO_READER_ERRORS = (errno.EPIPE, errno.EIO, errno.ENXIO, errno.EBADF)
-"""Errors of a write without a reader: the pipe's reader has ended or the terminal is closed."""
-
-
 def write_and_flush(stream: IO[str], text: str) -> None:
-    """Write and flush. After an error all further output of this stream is discarded, silently if nobody reads it
-    or if it is stderr. Any other error raises MachineFailure, as for a full disk."""
+    """Write and flush. After an error all further output of this stream is discarded, silently if
+    nobody reads it or if it is stderr. Any other error raises MachineFailure: a full disk."""
     try:
         stream.write(text)
         stream.flush()
@@ -68,23 +66,15 @@ def write_and_flush(stream: IO[str], text: str) -> None:
 
 
 def open_streams() -> None:
-    """Open /dev/null for closed standard streams: the next file would become one. UsageError for stdout."""
+    """Open /dev/null for closed streams: the next file would become one. UsageError for stdout."""
     is_stdout_closed = sys.stdout is None
-    for name in (
-        "stdin",
-        "stdout",
-        "stderr",
-    ):  # In this order, each open returns the lowest free descriptor.
+    # In this order, each open returns the lowest free descriptor.
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
-            setattr(
-                sys,
-                name,
-                os.fdopen(os.open(os.devnull, os.O_RDWR), "r" if name == "stdin" else "w"),
-            )
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
     if is_stdout_closed:
-        raise UsageError(
-            "stdout is closed: what you ask for cannot be written", "name a place: `> FILE`"
-        )
+        message = "stdout is closed: what you ask for cannot be written"
+        raise UsageError(message, "name a place: `> FILE`")
 
 
 def terminal_columns(stream: IO[str]) -> int:
@@ -95,22 +85,14 @@ def terminal_columns(stream: IO[str]) -> int:
 class Screen:
     """Output to the user: results on `out` (stdout), messages on `err` (stderr)."""
 
-    def __init__(
-        self, out: IO[str] | None = None, err: IO[str] | None = None, *, is_quiet: bool = False
-    ) -> None:
+    def __init__(self, out: Stream = None, err: Stream = None, *, is_quiet: bool = False) -> None:
         self.out, self.err = out or sys.stdout, err or sys.stderr
-        is_plain = (
-            os.environ.get("NO_COLOR")
-            or os.environ.get("CI")
-            or os.environ.get("TERM") in ("dumb", None)
-        )
+        env = os.environ
+        is_plain = env.get("NO_COLOR") or env.get("CI") or env.get("TERM") in ("dumb", None)
         is_lively = self.err.isatty() and not is_plain
         self.may_animate = is_lively and not is_quiet
-        forced = os.environ.get("FORCE_COLOR", "") not in ("", "0") and not os.environ.get(
-            "NO_COLOR"
-        )
-        self.has_colours = forced or is_lively
-        """Whether to colour words: on a terminal, or with FORCE_COLOR. NO_COLOR overrides both."""
+        is_forced = env.get("FORCE_COLOR", "") not in ("", "0") and not env.get("NO_COLOR")
+        self.has_colours = is_forced or is_lively  # NO_COLOR overrides both.
         self.is_quiet = is_quiet  # Print only errors: for `--json` without a terminal.
 
     def data(self, text: str) -> None:
@@ -128,13 +110,13 @@ class Screen:
             self._print_message(text)
 
     def outcome(self, status: str, text: str, *, prefix: str = "", status_columns: int = 0) -> None:
-        """Print a message, unless quiet: `prefix`, a coloured status padded to `status_columns`, then `text`."""
+        """Print a message, unless quiet: prefix, coloured status in so many columns, text."""
         if not self.is_quiet:
             colour = COLOURS[KIND_BY_WORD.get(status, "soft")]["terminal"]
             self._print_message(f"{prefix}{status.ljust(status_columns)}{text}", status, colour)
 
     def _print_message(self, text: str, coloured_word: str = "", colour: str = "") -> None:
-        """Print text to stderr in place of the progress line; the first `coloured_word` in its colour."""
+        """Print text to stderr in place of the progress line; the first such word in a colour."""
         printable = remove_escapes(text)
         if self.err.isatty():
             printable = fold(printable, terminal_columns(self.err))
@@ -143,7 +125,7 @@ class Screen:
         write_and_flush(self.err, (CLEAR_LINE if self.may_animate else "") + printable + "\n")
 
     def on_stdout(self) -> "Screen":
-        """A screen whose messages go to stdout: for a result in sentences. Ends the progress line."""
+        """A screen with messages on stdout, for results in sentences. Ends the progress line."""
         self.status("")
         return Screen(self.out, self.out)
 
@@ -151,25 +133,18 @@ class Screen:
         """Replace the progress line on a terminal; do nothing elsewhere."""
         if self.may_animate:
             line, columns = " ".join(remove_escapes(text).split()), terminal_columns(self.err) - 1
-            write_and_flush(
-                self.err,
-                CLEAR_LINE + (line if len(line) <= columns else f"{line[: columns - 3]}..."),
-            )
+            shown = line if len(line) <= columns else f"{line[: columns - 3]}..."
+            write_and_flush(self.err, CLEAR_LINE + shown)
 
     def fail(self, error: LoopError) -> None:
         """Print an error and its hint to stderr."""
         hint = f"\n  next: {error.hint}" if error.hint else ""
         self._print_message(f"error: {error.message}{hint}", "error", COLOURS["bad"]["terminal"])
 
-    def table(
-        self, heads: Sequence[str], rows: Iterable[Sequence[Any]], *, folded_column: int = -1
-    ) -> None:
-        """Print a table to stdout. Column `folded_column` (default: the last) is folded to fit the terminal."""
-        self.data(
-            "\n".join(
-                table_lines(heads, rows, terminal_columns(self.out), folded_column=folded_column)
-            )
-        )
+    def table(self, heads: Sequence[str], rows: Rows, *, folded_column: int = -1) -> None:
+        """Print a table to stdout. Column `folded_column`, else the last, folds to fit."""
+        columns = terminal_columns(self.out)
+        self.data("\n".join(table_lines(heads, rows, columns, folded_column=folded_column)))
 
     def confirm(self, question: str) -> bool:
         """Ask a yes/no question on stderr; no is the default, and the answer without a terminal."""
@@ -184,30 +159,25 @@ def fold(text: str, columns: int) -> str:
     import textwrap
 
     folded = []
+    wrapper = textwrap.TextWrapper(columns, break_on_hyphens=False, break_long_words=False)
     for line in text.split("\n"):
-        indent = " " * (len(line) - len(line.lstrip(TREE_PREFIX)) + 2)
+        wrapper.subsequent_indent = " " * (len(line) - len(line.lstrip(TREE_PREFIX)) + 2)
         unbreakable = _COMMAND_AT_END.sub(lambda command: command[0].replace(" ", _NO_BREAK), line)
-        folded += textwrap.wrap(
-            unbreakable,
-            columns,
-            subsequent_indent=indent,
-            break_on_hyphens=False,
-            break_long_words=False,
-        ) or [""]
+        folded += wrapper.wrap(unbreakable) or [""]
     return "\n".join(folded).replace(_NO_BREAK, " ")
 
 
 def table_lines(
-    heads: Sequence[str], rows: Iterable[Sequence[Any]], columns: int, *, folded_column: int = -1
+    heads: Sequence[str], rows: Rows, columns: int, *, folded_column: int = -1
 ) -> list[str]:
-    """A table as lines of at most `columns` characters, if its words allow. Column `folded_column` gets narrower
-    first and may break words, then the widest columns, down to their longest word; none gets below 12."""
+    """A table as lines of at most `columns` characters, if its words allow. `folded_column` gets
+    narrower first and may break words, then the widest, down to their longest word, 12 or more."""
     import textwrap
 
     folded_column %= len(heads)
-    table = [
-        [remove_escapes(str(cell)).replace("\n", " ") for cell in row] for row in (heads, *rows)
-    ]
+    table = []
+    for row in (heads, *rows):
+        table.append([remove_escapes(str(cell)).replace("\n", " ") for cell in row])
     widths, min_widths = list[int](), list[int]()
     for number, cells in enumerate(zip(*table, strict=True)):
         longest_word = max((len(word) for cell in cells for word in cell.split()), default=0)

@@ -7,9 +7,7 @@ from typing import Any
 from loop.report.markdown import Table, escape_paragraph, escape_prose, fenced_block, shortened
 from loop.report.screen import Screen, fold, terminal_columns
 
-Line = (
-    str | tuple[str, ...]
-)  # A sentence; or a tuple: the first, with the others indented below it.
+Line = str | tuple[str, ...]  # A sentence; or a tuple: a first one, and others indented below it.
 
 
 @dataclass(frozen=True)
@@ -27,7 +25,7 @@ MAX_TERMINAL_TEXT = 400  # Most characters of one text on a terminal.
 
 @dataclass(frozen=True)
 class Section:
-    """A heading, then note, lines, table, lines, code. Text is plain; words in backticks are code."""
+    """A heading, then note, lines, table, lines, code. Text is plain; backticks mark code."""
 
     title: str = ""  # Empty if the section continues the one above.
     lines: tuple[Line, ...] = ()
@@ -60,20 +58,17 @@ def sections_as_markdown(sections: Iterable[Section], limit: SizeLimit) -> str:
         if section.code:
             max_lines = limit.code_lines if section.language == "text" else None
             texts.append(fenced_block(section.code, section.language, max_lines))
-    if len(filled) > limit.rows:
-        texts.append(
-            f"And {len(filled) - limit.rows} more parts, which are in the records of the session."
-        )
+    hidden = len(filled) - limit.rows
+    if hidden > 0:
+        texts.append(f"And {hidden} more parts, which are in the records of the session.")
     return "\n\n".join(texts)
 
 
 def _bullet_list(lines: Sequence[Line], limit: SizeLimit) -> str:
     """A list in Markdown, at most `limit.rows` long."""
-    shown = list(lines[: limit.rows])
-    if len(shown) < len(lines):
-        shown.append(
-            f"And {len(lines) - len(shown)} more, which are in the records of the session."
-        )
+    shown, hidden = list(lines[: limit.rows]), len(lines) - limit.rows
+    if hidden > 0:
+        shown.append(f"And {hidden} more, which are in the records of the session.")
     bullets = []
     for indent, text in _indented_sentences(shown):
         bullets.append(f"{indent}- {escape_paragraph(shortened(text, limit.characters))}")

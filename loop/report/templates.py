@@ -15,7 +15,7 @@ from loop.report.sections import REPORT_LIMIT, sections_as_markdown
 def make_environment(
     templates: Path, *, autoescape: bool = True, finalize: Callable[[Any], Any] | None = None
 ) -> Environment:
-    """A Jinja2 environment for a folder of templates. A line that holds only a block leaves no blank line."""
+    """A Jinja2 environment for a folder of templates. A line of only a block leaves no line."""
     return Environment(
         loader=FileSystemLoader(templates),
         undefined=StrictUndefined,
@@ -48,8 +48,6 @@ def markdown_environment(templates: Path) -> Environment:
         "sections": partial(sections_as_markdown, limit=limit),
         "figure": lambda figure: markdown.image(figure.title, figure.description, figure.path),
     }
-    for name, filter_ in filters.items():  # Their results are Markdown: not escaped again.
-        env.filters[name] = lambda *texts, filter_=filter_, **options: Markdown(
-            filter_(*texts, **options)
-        )
+    for name, call in filters.items():  # Their results are Markdown: not escaped again.
+        env.filters[name] = lambda *texts, call=call, **named: Markdown(call(*texts, **named))
     return env

@@ -32,10 +32,13 @@ from loop.steps.setting import read_setting
 from loop.store import sessions
 
 SAFE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
+LONGEST = 20_000  # Most characters of one text that a page shows.
+NEWEST = 12  # Most sessions on the first page, newest first.
+MOST_LISTED = 100  # Most sessions on the page of a pattern, plan or kernel, newest first.
 
 
 def stem(name: str) -> str:
-    """File name of the page of `name`, without suffix; a hash if `name` is unsafe as one, or is `index`."""
+    """File name of the page of `name`, without suffix; a hash if `name` is unsafe or `index`."""
     is_safe = SAFE_NAME.fullmatch(name) and name.lower() != "index"
     return name if is_safe else f"x-{content_hash(name.encode(errors='surrogatepass'))[:16]}"
 
@@ -45,16 +48,12 @@ def page_path(section: str, name: str) -> str:
     return f"{section}/{stem(name)}.html"
 
 
-LONGEST = 20_000  # Most characters of one text that a page shows.
-
-
 def clean_text(text: str, longest: int = LONGEST) -> str:
     """`text` without escapes and control characters, cut to `longest`; line ends and tabs stay."""
     text = text[: 2 * longest]  # Escapes are removed below; cleaning all of a huge text takes long.
     if not text.isprintable():
-        text = "\n".join(
-            line if line.isprintable() else plain_text(line) for line in text.split("\n")
-        )
+        lines = text.split("\n")
+        text = "\n".join(line if line.isprintable() else plain_text(line) for line in lines)
     return text if len(text) <= longest else f"{text[:longest]} ... (cut)"
 
 
@@ -80,12 +79,8 @@ class Contents:
         return [row for row in reversed(self.rows) if row.plan == name]
 
 
-NEWEST = 12  # Most sessions on the first page, newest first.
-MOST_LISTED = 100  # Most sessions on the page of a pattern, plan or kernel, newest first.
-
-
 def pages(templates: Path, contents: Contents) -> Iterator[tuple[str, str]]:
-    """Yield (path from the top, text) of every file of the site. `templates`: folder of home.html.j2."""
+    """Yield (path from the top, text) of every file of the site. `templates`: of home.html.j2."""
     env = site_environment(templates)
     target, newest = contents.target, tuple(reversed(contents.rows))
 
@@ -93,23 +88,21 @@ def pages(templates: Path, contents: Contents) -> Iterator[tuple[str, str]]:
         """A page, rendered from a template with these values."""
         folder, _, file = path.rpartition("/")
         place = {"top": "../" if folder else "", "section": folder, "here": file == "index.html"}
-        return path, env.get_template(f"{template}.html.j2").render(
-            site=contents, **place, **values
-        )
+        page_template = env.get_template(f"{template}.html.j2")
+        return path, page_template.render(site=contents, **place, **values)
 
     def listed(rows: Sequence[Any], name: str = "rows") -> dict[str, Any]:
-        """`rows` (the newest first) that a page lists, under `name`, and `more`: the number of others."""
+        """`rows` (newest first) that a page lists, under `name`, and `more`: how many it omits."""
         return {name: rows[:MOST_LISTED], "more": max(0, len(rows) - MOST_LISTED)}
 
-    # Variant to (session; `wrong`, `right` or `not judged`; speed ratio): a wrong variant has no ratio.
-    judged: dict[str, list[tuple[SessionRow, str, float | None]]] = {
-        name: [] for name in target.variants
-    }
-    for name, judgements in judged.items():
+    # Variant to (session; `wrong`, `right` or `not judged`; speed ratio, None if it is wrong).
+    judged = dict[str, list[tuple[SessionRow, str, float | None]]]()
+    for name in target.variants:
+        judged[name] = []
         for row in newest:
             verdict, ratio = row.verdict_on(name), row.ratios.get(name) or None
             if verdict != "not judged" or ratio:
-                judgements.append((row, verdict, None if verdict == "wrong" else ratio))
+                judged[name].append((row, verdict, None if verdict == "wrong" else ratio))
     latest = {name: judgements[0] for name, judgements in judged.items() if judgements}
     yield "style.css", style_sheet() + (templates / "style.css").read_text()
     yield "site.js", (templates / "site.js").read_text()
@@ -137,11 +130,7 @@ def pages(templates: Path, contents: Contents) -> Iterator[tuple[str, str]]:
         tuning = [tuning for tuning in target.tuning.values() if tuning.variant == name]
         values = {"name": name, "variant": variant, "recipe": recipe, "tuning": tuning}
         yield page(page_path("kernels", name), "kernel", **values, **listed(judged[name], "points"))
-    ids = [
-        None,
-        *(row.id for row in contents.rows),
-        None,
-    ]  # The first and the last have one neighbour.
+    ids = [None, *(row.id for row in contents.rows), None]  # The first and last have one neighbour.
     for number, row in enumerate(contents.rows):
         neighbours = {"older": ids[number], "newer": ids[number + 2]}
         yield page(page_path("sessions", row.id), "session", row=row, **neighbours)
@@ -155,29 +144,20 @@ def site_environment(templates: Path) -> Environment:
             value if isinstance(value, Markup) or not isinstance(value, str) else clean_text(value)
         ),
     )
-    env.filters |= {
-        "usd": say.usd,
-        "billed": say.billed_usd,
-        "seconds": say.seconds,
-        "times": say.speedup_text,
-        "day": say.day,
-        "stem": stem,
-        "status": lambda row: "recorded" if row.recorded else row.status or "open",
-        "kind": colour_class,
-        "yaml": lambda value: to_json(value).strip(),
-    }
-    env.globals |= {
-        "page": page_path,
-        "place": lambda row: (
-            row.environment.gpu or row.environment.processor or "an unknown machine"
-        ),
-    }
+    env.filters |= {"usd": say.usd, "billed": say.billed_usd, "seconds": say.seconds}
+    env.filters |= {"times": say.speedup_text, "day": say.day, "kind": colour_class, "stem": stem}
+    env.filters["yaml"] = lambda value: to_json(value).strip()
+    env.filters["status"] = lambda row: "recorded" if row.recorded else row.status or "open"
+    env.globals["page"] = page_path
+    env.globals["place"] = lambda row: (
+        row.environment.gpu or row.environment.processor or "an unknown machine"
+    )
     return env
 
 
 def write_site(place: Path, files: Iterable[tuple[str, str]]) -> int:
-    """Write a site as the folder `place`. `files`: (path, text) pairs. Returns their number. An interruption
-    leaves no folder. Raises UsageError for a folder that is not empty, LoopError if the disk cannot be written."""
+    """Write a site of `files` (path, text) as the folder `place`. Returns their number. Leaves no
+    folder if interrupted. UsageError for one that is not empty, LoopError as `file_error`."""
     if place.exists() and not (place.is_dir() and not any(place.iterdir())):
         raise UsageError(f"{place}: is there already", hint="name a new folder, or remove this one")
     scratch = place.parent / f".{place.name}-{secrets.token_hex(6)}.tmp"

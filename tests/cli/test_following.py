@@ -48,7 +48,7 @@ def test_lines_are_shown_with_the_paths_of_here(tmp_path: Path) -> None:
         return ("ended", 0) if shown else ("running", None)
 
     there = cast(Connection, SimpleNamespace(poll=poll, fetch=fetch))
-    assert ("ended", 0) == hosts._print_output(folder, make_sent(tmp_path), there, Screen(out, err))
+    assert ("ended", 0) == hosts._tail_output(folder, make_sent(tmp_path), there, Screen(out, err))
     assert ("", f"in {tmp_path}/code/k.c: red\n") == shown[1]
     assert ('{"a":1}\n', "half a line") == (out.getvalue(), err.getvalue().splitlines()[-1])
 
@@ -65,7 +65,7 @@ def test_a_lost_machine_is_named_where_no_terminal_shows_it(
         return "ended", 0
 
     there = cast(Connection, SimpleNamespace(poll=poll, fetch=lambda *_, **__: None))
-    assert ("ended", 0) == hosts._print_output(folder, make_sent(tmp_path), there, Screen())
+    assert ("ended", 0) == hosts._tail_output(folder, make_sent(tmp_path), there, Screen())
     assert 1 == capsys.readouterr().err.count("l4 does not answer; the job goes on there")
 
 
@@ -184,7 +184,7 @@ def test_a_job_that_is_gone_there_is_over_here(tmp_path: Path) -> None:
     """If the job's folder is gone, nothing is brought back, and the machine is stopped."""
     job, remote = make(tmp_path, "gone"), cast(Connection, Idle(make_host(tmp_path)))
     with pytest.raises(MachineFailure, match="its folder is not there any more"):
-        _bring_back(job, make_sent(tmp_path), remote, Screen(is_quiet=True), "gone", None)
+        _bring_back(job, make_sent(tmp_path), remote, Screen(is_quiet=True), ("gone", None))
     assert (75, True) == (job.exit_code, (tmp_path / "stopped").exists())
     assert [] == [*noted.list_sent_jobs()]
 
@@ -196,7 +196,7 @@ def test_a_folder_there_is_not_replaced_before_its_branches_are_here(
     """An ended job of that checkout is brought back before the folder is replaced."""
     job = make(tmp_path, "a")
     project = Project(tmp_path / "target", tmp_path / "other", bundled=False)
-    assert is_away == (unfetched_job(make_host(tmp_path), project.sessions, tree, None) is not None)
+    assert is_away == (unfetched_job(make_host(tmp_path), project.sessions, tree, False) is not None)
     assert "loop jobs follow a" in (tree_in_use_error("l4", job.id).hint or "")
 
 
@@ -204,7 +204,7 @@ def test_a_stop_that_fails_is_said(tmp_path: Path, capsys: pytest.CaptureFixture
     """The message and exit code say it; the job's results are brought back all the same."""
     job, host = make(tmp_path, "back"), make_host(tmp_path)
     broken = host.model_copy(update={"stop": "false"})
-    assert 1 == _bring_back(job, make_sent(tmp_path), cast(Connection, Idle(broken)), Screen(), "gone", 0)
+    assert 1 == _bring_back(job, make_sent(tmp_path), cast(Connection, Idle(broken)), Screen(), ("gone", 0))
     assert ([], True) == (
         [*noted.list_sent_jobs()],
         "l4 STILL RUNS AND COSTS $1.00 an hour" in capsys.readouterr().err,
@@ -220,5 +220,5 @@ def test_a_machine_stays_while_its_results_are_there_alone(tmp_path: Path) -> No
 
     job, remote = make(tmp_path, "much"), cast(Connection, Full(make_host(tmp_path)))
     with pytest.raises(WorkFailed, match="too much"):
-        _bring_back(job, make_sent(tmp_path), remote, Screen(is_quiet=True), "ended", 0)
+        _bring_back(job, make_sent(tmp_path), remote, Screen(is_quiet=True), ("ended", 0))
     assert (None, False) == (job.exit_code, (tmp_path / "stopped").exists())

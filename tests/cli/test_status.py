@@ -165,7 +165,7 @@ def test_one_with_an_edit_stays(own_project: Path, tmp_path: Path) -> None:
     assert rows[root.name]["loses"].startswith("edits: 2 files, ")
     assert (root / "new.c").is_file()
     err = io.StringIO()
-    clean.clean(yes=True, screen=Screen(io.StringIO(), err))
+    clean.clean((), Screen(io.StringIO(), err), as_json=False, yes=True)
     assert "stays: edits: 2 files, " in err.getvalue()
     assert f"in {root}\nlook at them first; to lose them: loop clean {root.name}\n" in err.getvalue()
     assert (0, True) == (run(root.name, yes=True)[0], not root.exists())
@@ -200,7 +200,7 @@ def test_without_a_yes_nothing_goes(own_project: Path, tmp_path: Path) -> None:
     """Entries are listed with the command that removes them; nothing is removed."""
     root = made_for(own_project, tmp_path / "sessions" / "s")
     out, err = io.StringIO(), io.StringIO()
-    assert 0 == clean.clean(screen=Screen(out, err))
+    assert 0 == clean.clean((), Screen(out, err), as_json=False)
     assert root.name in out.getvalue()
     assert "nothing was removed; to do it: add --yes\n" == err.getvalue()
     assert root.is_dir()

@@ -21,7 +21,7 @@ def listed(**client_place: Any) -> dict[str, Any]:
     by_name: dict[str, Any] = {}
 
     async def story(agent: Agent) -> None:
-        by_name.update({listed_tool.name: listed_tool for listed_tool in (await agent.client.list_TOOLS).tools})
+        by_name.update({listed_tool.name: listed_tool for listed_tool in (await agent.client.list_tools()).tools})
 
     drive(story)
     return by_name
