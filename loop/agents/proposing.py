@@ -221,9 +221,9 @@ def run_proposer(task: ProposerTask) -> Waiting[Proposal]:
         needs_login = re.search(LOGIN_PATTERN, printed[-LAST_CHARACTERS:], re.IGNORECASE)
         ended = ended if ended == "done" else "login" if needs_login else "failed"
         last_line = (printed.strip().splitlines() or [""])[-1].strip()[:200]
-    names = (Path(next(iter(preset.command.split()), "an agent")).name,)
-    note = f"{names[0]} printed no result"
-    unknown_use = AiUse(source="result", agents=names, usd=None, unpriced=names, notes=(note,))
+    agents = (Path(next(iter(preset.command.split()), "an agent")).name,)
+    note = f"{agents[0]} printed no result"
+    unknown_use = AiUse(source="result", agents=agents, usd=None, unpriced=agents, notes=(note,))
     idea = str(answer.get("idea", ""))[:200].replace("\n", " ")
     use = read_ai_use(completed.output) or unknown_use
     fields = {"seconds": completed.seconds, "isolated": bool(isolation)}

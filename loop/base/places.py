@@ -31,7 +31,7 @@ def explain_foreign_access(path: Path) -> str:
 
 
 def _walk_down_to(path: Path) -> Iterator[tuple[Path, os.stat_result, bool]]:
-    """(entry, stat, is it the path?) of existing parents and path, top first; then of real ones."""
+    """(entry, stat, is it `path`?) of parents and path, top first; then with links resolved."""
     for path_form in dict.fromkeys((path.absolute(), Path(os.path.realpath(path)))):
         for entry in (*reversed(path_form.parents), path_form):
             with contextlib.suppress(OSError):
@@ -39,7 +39,7 @@ def _walk_down_to(path: Path) -> Iterator[tuple[Path, os.stat_result, bool]]:
 
 
 def create_private(folder: Path) -> None:
-    """Make a folder and missing parents with mode 0700. Existing ones stay. Ignores errors."""
+    """Make a folder and missing parents with mode 0700; others keep their mode. Ignores errors."""
     missing_folders = [path for path in (folder, *folder.parents) if not path.exists()]
     with contextlib.suppress(OSError):
         for path in reversed(missing_folders):  # Parents first.
@@ -126,7 +126,7 @@ def _user_folder(variable: str, xdg_variable: str, home_subfolder: str) -> Path:
 
 
 def shared_locks() -> Path | None:
-    """Folder of the locks that all `loop` processes of this user share; None: none is private."""
+    """Folder of the locks that all `loop` processes of this user share; None if none is private."""
     runtime = os.environ.get("XDG_RUNTIME_DIR") or f"/run/user/{os.getuid()}"
     for folder in (Path(runtime) / "loop", Path(f"/tmp/loop-{os.getuid()}")):
         with contextlib.suppress(OSError):

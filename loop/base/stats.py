@@ -8,7 +8,7 @@ from statistics import fmean, median, stdev
 
 CONFIDENCE = 0.99  # Confidence of every interval in a report.
 CLIP_DEVIATIONS = 3.0  # From the median, where values are clipped: 3 in 1,000 of normal ones.
-NEVER_OUTLIER = 0.002  # So near the median no log ratio is one: a coarse clock makes many equal.
+NEVER_OUTLIER = 0.002  # Log ratios so near the median are no outliers: a coarse clock ties many.
 MIN_VALUES = 5  # Minimum number of values for outlier detection.
 MIN_SHARE_WITHIN = 0.7  # Least share of values in the clip; else no value is an outlier.
 
@@ -71,7 +71,7 @@ def ratio_interval(
 
 
 def t_cdf(t: float, freedom: float) -> float:
-    """Probability that Student's t is below `t`, by `freedom` (Abramowitz and Stegun 26.7.1)."""
+    """Probability that Student's t is below `t`; `freedom`: degrees (Abramowitz, Stegun 26.7.1)."""
     tail_probability = 0.5 * incomplete_beta(freedom / 2, 0.5, freedom / (freedom + t * t))
     return 1 - tail_probability if t > 0 else tail_probability
 

@@ -108,7 +108,7 @@ def lines_from_good_sessions(
 
 
 def bisect(context: Context, arguments: NoArguments) -> RunningAction[BisectOutput]:
-    """Search the commit that made the first regressed variant slower or wrong; name the others."""
+    """Find the commit that made the first regressed variant slower or wrong; name the others."""
     regressions = find_regressions(context)
     not_searched, hint = list[str](), None
     for number, regression in enumerate(regressions, 1):

@@ -96,7 +96,7 @@ class Bisection:
                     return (yield from self._search_merges(self._build_answer(move)))
 
     def _build(self, *candidates: Candidate, compiles: bool = True) -> Waiting[None]:
-        """Build candidates, to know which are one program; one without a build is its own."""
+        """Build candidates, to know which are one program. `compiles`: as in `Builder.build`."""
         for candidate in candidates:
             yield Tick(f"building {candidate.short_commit}")
             with contextlib.suppress(Untestable):  # The first probe of it reports why.

@@ -196,7 +196,7 @@ DIFFERENCE_Z, NO_DIFFERENCE_Z = 4.5, 2.6  # Standard errors: ends differ; a diff
 LEVELS_APART, LEVELS_APART_Z = 0.065, 2.8  # Of a third level: log ratio, standard errors of pairs.
 MOST_NEEDED = 8  # After this many times the pairs that a vote needs, more would not decide it.
 BATCH_MOST = 32  # Most pairs in one request.
-NEIGHBOURS, NEIGHBOUR_PRECISION = 13, 9.0  # Builds that show noise; the step in a build's errors.
+NEIGHBOURS, NEIGHBOUR_PRECISION = 13, 9.0  # Builds that show noise; step over a build's error.
 LEAST_SHARE = 0.15  # Least share of a merge's step that a commit of its branches explains.
 CONFIRM_ABOVE, REJECT_BELOW = 0.3, 0.5  # Shares of the step that confirm and reject a culprit.
 FIRST_PAIRS, MOST_PAIRS = 4, 60  # Of a confirmation: before a first look; at most, if noise allows.
@@ -360,7 +360,7 @@ class Pairs(Observations):
         return self.request(bad_end, 1 + count // 8, why)
 
     def find_middle_level(self, low: int, high: int) -> int | None:
-        """An observed position surely between both levels, so that there are two steps; or None."""
+        """The position of most pairs that is surely between both levels: two steps. Or None."""
         first, *inside, last = self.timed_builds(low, high)
         middle = list[int]()
         for build in inside:

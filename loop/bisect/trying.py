@@ -240,10 +240,10 @@ class Prober:
     checks_made: int = 0  # Checks so far, over all commits; 0 if not counted.
     warning: str = ""  # Added to the answer's reason; may be empty.
     wrong_commits: frozenset[str] = frozenset()  # Their kernels are wrong, so they have no speed.
-    emptied: set[Path] | None = None  # To measure anew: the files that this search deleted.
+    emptied: set[Path] | None = None  # Files deleted to measure anew; None: use what is saved.
 
     def open_memory(self, *question: str) -> ProbeMemory:
-        """Saved probes of a search; `question`: what, kernel, machine. `emptied`: deletes them."""
+        """Probes saved on a `question` (of what, kernel, machine). `emptied`: deletes them once."""
         name = content_hash("\0".join(question))[:32]
         path = state_folder() / "bisects" / f"{name}.jsonl"
         if self.emptied is not None and path not in self.emptied:
@@ -262,20 +262,20 @@ class Prober:
 
     def ask_gate(self, line: CommitLine) -> Waiting[SearchEnd | None]:
         """Whether to search at all (None: yes). Reduces `workloads` to those that show the
-        regression, saves what it observes. Raises Untestable if an end has no build, or is bad."""
+        regression; saves observations. Raises Untestable if an end is wrong or does not build."""
         yield from ()
         return None
 
 
-@dataclass
+@dataclass(eq=False)
 class KernelProbe(Prober):
     """One variant by today's gate: whether a commit's kernel is right (`correctness`), or how fast
     it is next to the good end's, in one pair of processes at a time (`latency`)."""
 
     metric: Metric
-    builder: Builder
-    workloads: Sequence[Workload]
-    seed: int = 0
+    builder: Builder = field()
+    workloads: Sequence[Workload] = field()
+    seed: int
     checks_by_build: dict[str, VariantChecks] = field(default_factory=dict)  # By build id.
 
     @property
@@ -462,7 +462,7 @@ class CommandProbe(Prober):
         return self.worktree.describe_empty_submodules()
 
     def ask_gate(self, line: CommitLine) -> Waiting[SearchEnd | None]:
-        """Try the command on the good end first. Raises WorkFailed if it cannot run there."""
+        """Run it on the good end first: a missing program would make all bad. Raises WorkFailed."""
         good = line.good
         if not self.memory.probes():
             completed = yield from self._run(good)

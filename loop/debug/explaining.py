@@ -181,7 +181,7 @@ def find_failures(context: Context) -> Waiting[list[FailureProber]]:
 
 
 def smallest(context: Context, arguments: NoArguments) -> RunningAction[DebugOutput]:
-    """Find the smallest workload on which each wrong variant fails, by the gate; always passes."""
+    """Find the smallest workload on which the gate sees each wrong variant fail. Always passes."""
     answers, texts = list[Smallest](), list[str]()
     for prober in (yield from find_failures(context)):
         with closing(prober):
@@ -253,7 +253,7 @@ def _lower(case: Case, names: Iterable[str], fails: Fails) -> Waiting[Case]:
 
 
 def components(context: Context, arguments: NoArguments) -> RunningAction[DebugOutput]:
-    """Verify each component of the wrong variants, to find the faulty one; always passes."""
+    """Verify each component of the wrong variants, to find the faulty one. Always passes."""
     checked, unchecked_parts = list[ComponentChecks](), list[str]()
     for prober in (yield from find_failures(context)):
         parts, reasons = yield from check_components(context, prober.side)
@@ -316,7 +316,7 @@ TEXT_BY_GATE_CAUSE = {  # By the gate's cause. Except for NaN, no known faults a
 TEXT_BY_CALL_CAUSE = {  # By verification's cause, which ends the search.
     "changed input": "it writes to its input",
     "first call": "wrong in the first call of a process, right in later ones",
-    "later calls": "it keeps values between calls: right in the first call, wrong in later ones",
+    "later calls": "it keeps values between calls: right in the first call of a process only",
 }
 RACE = "a data race, or it depends on the number of threads: wrong with {} threads, right with 1"
 AT_TIMES_ON_THREADS = "it fails at times with {} threads, not in fresh processes: maybe a data race"
@@ -326,7 +326,7 @@ REORDERED = "outputs differ with {} threads only: a race or reordered sums (`det
 
 
 def explain(context: Context, arguments: NoArguments) -> RunningAction[DebugOutput]:
-    """Explain each wrong variant: its cause, or a rule on which workloads fail; always passes."""
+    """Explain each wrong variant: its cause, or a rule on which workloads fail. Always passes."""
     explanations, texts = list[Explanation](), list[str]()
     for prober in (yield from find_failures(context)):
         with closing(prober):

@@ -170,9 +170,9 @@ def load_executor(name: str) -> Any:
 
 
 def run_all(slots: Sequence[Slot], jobs: Sequence[JobFolder]) -> Waiting[None]:
-    """Run all jobs that are not done yet until each has ended; its state tells how. A job that
-    another process runs is only awaited. It runs again if its machine or a hang made it fail, and
-    it has tries left. Closing it cancels the rest. Raises LoopError if all slots have trouble."""
+    """Run all jobs that are not done yet until each has ended; its state tells how. Only awaits
+    jobs of other processes. A job runs again if its machine failed or it hung, and it has tries
+    left. Closing the generator cancels the rest. Raises LoopError if all slots have trouble."""
     pending = {job.id: job for job in jobs if job.state != "done"}
     queue, begun, job_ended = list[JobFolder](), set[str](), threading.Event()
     try:

@@ -241,7 +241,7 @@ def jobs_folder() -> Path:
 
 
 def create_job(job: Job, source: Path | None = None, files: Iterable[Path] = ()) -> JobFolder:
-    """Create a job's folder with copies of `files`, which are below `source`; or leave it alone."""
+    """Create a job's folder, with `files` from below `source` in `src/`. An existing job stays."""
     folder = JobFolder(jobs_folder() / job.id)
     if (folder.path / TASK).is_file():
         return folder

@@ -4,7 +4,7 @@ One OpenSSH master carries everything and ends with its `Connection`. After a lo
 next call reconnects; a lost call can be repeated. The machine is not trusted: its output is
 bounded, and names are checked. Jobs are in `~/.loop/jobs` there. `~/.loop/trees` holds a folder for
 each project sent; it is never replaced while a job runs in it. The executor runs one job at a time
-on each GPU. Other machines run the jobs of one that stays away; it is cleaned up if it answers.
+on each GPU. Other machines run the jobs of one that stays away; closing ends its old jobs there.
 """
 
 import contextlib
@@ -295,7 +295,7 @@ class Connection:
         return MachineFailure(f"the disk of {self.name} is full", hint)
 
     def check_ready(self) -> tuple[str, int]:
-        """Home folder there, and free KiB of disk (0: unknown). Raises UsageError: other loop."""
+        """Home folder there, free KiB of disk (0: unknown). Raises UsageError without this loop."""
         home, digest, free_kb, _ = self.run_script(READY_SCRIPT)
         if digest != hash_package(list_package_files()):
             which = "another" if digest else "no"

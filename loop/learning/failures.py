@@ -23,7 +23,7 @@ def describe_earlier_failures(rows: Sequence[SessionRow], fingerprint: str) -> s
     """A sentence: `seen before: session X (and 2 more); cured in session Y by ...`. Empty if it is
     new. `rows`: earlier sessions, oldest first. `fingerprint`: key of the failure."""
     failures = [(place, failure) for place, row in enumerate(rows) for failure in row.failures]
-    occurrences = [pair for pair in reversed(failures) if pair[1].key == fingerprint]
+    occurrences = [(place, seen) for place, seen in reversed(failures) if seen.key == fingerprint]
     sessions = list(dict.fromkeys(rows[place].id for place, _ in occurrences))
     if not sessions:
         return ""

@@ -114,7 +114,7 @@ class TargetState:
     workload_count: int = 0  # Workloads of the target, also those that a variant does not take.
     for_gpu: bool = True  # Whether some variant is for a GPU.
     only_emulated: bool = False  # Whether the main variants are emulated here, which is not timed.
-    minor_variants: Collection[str] = ()  # Examples, baselines: their speed may be inconclusive.
+    minor_variants: Collection[str] = ()  # Examples, baselines: not repeated when inconclusive.
 
     def failures_by_variant(self, rows: Sequence[SessionRow]) -> dict[str, list[UnresolvedFailure]]:
         """Variant to its checks that failed and have not passed since on changed sources."""
@@ -350,7 +350,7 @@ def _has_ended(plan: str, variant: str, rows: Sequence[SessionRow], files_hash: 
 def _fallback_idea(rows: Sequence[SessionRow], state: TargetState) -> Idea:
     """The last proposal, which always applies: repeat an inconclusive measurement, else widen the
     gate (`kernels`), else search values (`tune`), else edit. Each is tried once on these files."""
-    # `left`: hash of the files with the session's kept changes; `ground`: of those at its begin.
+    # `left`: hash of the files with the session's kept changes; `ground`: of those it began with.
     rows_on_files = [row for row in rows if (row.left or row.ground) == state.files_hash]
     measured_rows = [row for row in rows_on_files if row.ratios and not state.only_emulated]
     open_names = measured_rows[-1].inconclusive if measured_rows else ()

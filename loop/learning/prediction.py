@@ -101,7 +101,7 @@ def predict_pattern(
 def predict_session(
     durations: Sequence[Duration], rows: Sequence[SessionRow], usd_per_hour: float, least_usd: float
 ) -> Predicted:
-    """Time and cost of a plan's patterns (slow together) and of `loop`. `least_usd`: minimum."""
+    """Time of a plan, if its patterns are slow together, and its cost: at least `least_usd`."""
     overheads_s = [row.own_seconds for row in rows if row.complete][-OVERHEAD_SESSIONS:]
     overhead_s = median(overheads_s) if overheads_s else 0.0
     triples = [(duration.seconds, *duration.interval) for duration in durations]

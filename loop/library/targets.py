@@ -126,7 +126,7 @@ class _ManifestChecker:
     ) -> None:
         """Complain about a name not among `choices`. `key`: the name is a key of the manifest."""
         if name not in choices:
-            expected = f"one of {', '.join(choices)}" if choices else "no name: there is none"
+            expected = f"one of {', '.join(choices)}" if choices else "no name, as none exists"
             self.complain(place, expected, repr(name), key=key)
 
     def check_inputs(self) -> None:
@@ -275,7 +275,7 @@ class _ManifestChecker:
             if TUNED not in variant.build.flags:
                 flag = f"{TUNED} among the flags of {tuning.variant}"
                 self.complain(
-                    (*place, "variant"), flag, "none", "they give the compiler its macros"
+                    (*place, "variant"), flag, "none", "its macros reach the compiler there"
                 )
             device = "cpu" if variant.device == "cpu" else next(iter(target.devices), "sm_89")
             if tuning.best_on(device) is None:

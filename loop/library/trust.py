@@ -109,7 +109,7 @@ def digest_of(lines: Iterable[str]) -> str:
 
 
 def grant(folder: Path, digest: str) -> None:
-    """Store the hash of the lines that the user allowed, for a target's or a session's folder."""
+    """Store the hash of the lines that the user allowed for this target or session. LoopError."""
     path = state_folder() / GRANTS_FILE
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

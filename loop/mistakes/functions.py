@@ -100,9 +100,9 @@ class Erring:
         match self.settings["make"]:
             case "give_input":  # One that has the output's shape.
                 return inputs[self.settings["input"]]
-            case "keep_result" if self.memory:  # Every second call returns the one's before.
+            case "keep_result" if self.memory:  # Every other call gives the previous one's tensor.
                 return self.memory.pop("result")  # type: ignore[no-any-return]
-            case "leave_unwritten" if self.memory:  # Memory that may hold the last result.
+            case "leave_unwritten" if self.memory:  # Every other: it may hold the last result.
                 return torch.empty(**self.memory.pop("form"))
         result = compute()
         match self.settings["make"]:
@@ -133,10 +133,9 @@ def in_float64(function: Function) -> Function:
 
     def compute_widened(*positional: Any, **keywords: Any) -> Any:
         call = split_structure((positional, keywords))
-        widened = list(call.tensors)
-        dtype = torch.float32
-        for position in reversed(floating_positions(call.tensors)):  # Ends with the first's type.
-            dtype = widened[position].dtype
+        positions, widened = floating_positions(call.tensors), list(call.tensors)
+        dtype = call.tensors[positions[0]].dtype if positions else torch.float32
+        for position in positions:
             widened[position] = widened[position].double()
         inputs, named_inputs = rebuild_structure(call.skeleton, widened)
         result = split_structure(function(*inputs, **named_inputs))
@@ -158,7 +157,7 @@ def erring_class(base: Any, settings: Settings) -> Any:
     def method(self: Any, *positional: Any, **keywords: Any) -> Any:
         if erring is not None:
             return erring(functools.partial(honest, self), *positional, **keywords)
-        if "in_float64" not in vars(self):  # With the first call's weights. Not in the state.
+        if "in_float64" not in vars(self):  # The first call's weights; the state does not show it.
             vars(self)["in_float64"] = copy.deepcopy(self).double()
         exact = functools.partial(honest, vars(self)["in_float64"])
         return in_float64(exact)(*positional, **keywords)

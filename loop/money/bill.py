@@ -32,7 +32,7 @@ def make_bill(
 ) -> Bill:
     """Cost and savings of a session: a charge for each resource by the rate card, or why it has no
     figure. AI: as agents reported or the user stated, else by the card's hourly rate. `finished`:
-    steps whose cached builds count. `today`: for notes on a GPU's price."""
+    steps whose cached builds count. `today`: for notes on a GPU's price, too old or yet to come."""
     charges, unmeasured, notes = list[Charge](), list[Unmeasured](), list[str]()
     rates, ai_rate = charged_rates(card, use.device, use.gpu), card.find_rate(card.ai)
     used_rates = [(rate, max(use.seconds, rate.minimum_s)) for rate in rates]
@@ -54,10 +54,10 @@ def make_bill(
         charges.append(Charge(resource="gpu", rate=jobs, seconds=host.seconds, usd=host.usd))
     if (ai := use.ai) is not None:
         if ai.usd is not None:
-            source = {"rate": "stated", "basis": "stated"}
-            if ai.source != "stated":
-                source = {"rate": f"{' and '.join(ai.agents) or 'an agent'}, its own result"}
-            charges.append(Charge(resource="ai", seconds=0, usd=ai.usd, **source))
+            basis = "stated" if ai.source == "stated" else "measured"
+            own_result = f"{' and '.join(ai.agents) or 'an agent'}, its own result"
+            source = own_result if basis == "measured" else "stated"
+            charges.append(Charge(resource="ai", rate=source, seconds=0, usd=ai.usd, basis=basis))
         if ai.unpriced:  # An unknown amount is not zero.
             tokens = sum(model.tokens for model in ai.models if model.usd is None)
             reason = f"{', '.join(ai.unpriced)} stated no AI cost (--ai-usd)"

@@ -189,9 +189,11 @@ class Pivot(Printed):
             met = {True: "met", False: "not met", None: "unknown whether it is met"}[rule.holds]
             lines.append(f"{rule.rule}: {met}; {rule.why}")
         for option in self.options:
-            ranges = filter(None, (option.usd, option.expected_usd))
-            texts = (" to ".join(dict.fromkeys(map(say.usd, ends))) for ends in ranges)
-            lines.append(f"{option.name}: costs {', expected '.join(texts)}; {option.note}")
+            costs = " to ".join(dict.fromkeys(map(say.usd, option.usd)))
+            if option.expected_usd is not None:
+                expected = " to ".join(dict.fromkeys(map(say.usd, option.expected_usd)))
+                costs += f", expected {expected}"
+            lines.append(f"{option.name}: costs {costs}; {option.note}")
         return tuple(lines)
 
     def show(self, screen: Screen) -> None:
@@ -212,11 +214,15 @@ def decide_keep_or_stop(idle_hours: float, gpu_usd_per_hour: float, stop: StopCo
     """Cost of idling and of a stop, break-even and decision. `gpu_usd_per_hour` is above 0."""
     idle_usd = idle_hours * gpu_usd_per_hour
     is_stop_cheaper = idle_usd > stop.usd * (1 + 1e-9)  # Equal within rounding: keep.
-    fields = {"idle_hours": idle_hours, "gpu_usd_per_hour": gpu_usd_per_hour, "stop": stop}
-    fields |= {"idle_usd": idle_usd, "stop_usd": stop.usd}
-    break_even_hours = stop.usd / gpu_usd_per_hour
-    decision = "stop" if is_stop_cheaper else "keep"
-    return KeepOrStop(decision=decision, break_even_hours=break_even_hours, **fields)
+    return KeepOrStop(
+        decision="stop" if is_stop_cheaper else "keep",
+        idle_hours=idle_hours,
+        gpu_usd_per_hour=gpu_usd_per_hour,
+        idle_usd=idle_usd,
+        stop_usd=stop.usd,
+        break_even_hours=stop.usd / gpu_usd_per_hour,
+        stop=stop,
+    )
 
 
 def price_restart(
@@ -325,7 +331,7 @@ def weigh_pivot(options: Options | None, rules: Sequence[StopRule]) -> Pivot:
         if best is not None:
             decision = f"Of what is known, {best} has the highest expected value."
         elif all(highest <= 0 for _, highest in ranges.values()):
-            decision = "No option with a known value pays: doing none of them is the best choice."
+            decision = "No option with a known value pays: doing none is the best known choice."
         unknown = "; ".join(value.name for value in values if value.expected_usd is None)
         decision += f" Unknown stays: {unknown}." if unknown else ""
     met_rules = "; ".join(rule.rule for rule in rules if rule.holds)

@@ -232,8 +232,8 @@ def _accept_edit(context: Context, brief: Brief, tree: Worktree) -> Result[Brief
         if not session_changes.may_change(file, brief.files, existing):
             why, others = f"{file} may not change", brief.shared.get(file, ())
             if others:
-                names, options = ", ".join(others), " --variant ".join(("", brief.variant, *others))
-                why += f": {names} read it too and are not judged here;{options} begins with all"
+                options = " ".join(f"--variant {name}" for name in (brief.variant, *others))
+                why += f": {', '.join(others)} read it, not judged here; {options} begins with all"
             return _pause(brief, f"{why} (brief: {page}); take that back in {brief.folder}")
     edit = session_changes.save_edit(workshop, brief, tree)
     for reverted in brief.lost:

@@ -101,7 +101,7 @@ def compare(context: Context, arguments: CompareTerms) -> RunningAction[JudgedOu
 
 
 def profile_change(context: Context, arguments: NoArguments) -> RunningAction[JudgedOutput]:
-    """Profile the edited target for what limits it; only a note without a decision tree."""
+    """Profile the edited target for what limits its speed. Without a decision tree: only a note."""
     step = context.task.first_step("kernel.profile")
     if step is None:
         message = "no pattern of this session has a decision tree"
@@ -153,7 +153,7 @@ def decide(context: Context, arguments: GainTerms) -> RunningAction[DecisionOutp
         message += f"; take it over: {taking}" if taking else f"; {as_patch}"
         for _, output in outputs_by_run(steps, BuildOutput)[:1]:
             incumbents |= {build.variant: build.build_id for build in output.builds}
-        project = Project(tree.target, kept_patch.parents[2], bundled=False)  # With all sessions.
+        project = Project(tree.target, kept_patch.parents[2], bundled=False)  # [2]: all sessions.
         fields |= {"taking": taking, "ground": targets.sources_hash(project)}
     learned = (f"Change {change.number} to {change.variant} was {outcome}: {reason}.",)
     fields |= {"kept": outcome == "kept", "tried": change, "branch": branch, "learned": learned}

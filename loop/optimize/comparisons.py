@@ -175,7 +175,7 @@ def _estimate(context: Context, build: Build, note: CheckNote | None) -> Waiting
 
 
 # A job has both targets, and times pairs on one locked device. The step `change.compare` finds its
-# result by its id: a hash of targets, terms and session, unlike after each kept change.
+# result by its id, a hash of targets, terms and session: after each kept change the id is another.
 CANDIDATE_FOLDER, INCUMBENT_FOLDER = "candidate", "incumbent"  # The two folders of a job.
 
 
@@ -302,7 +302,7 @@ def compare_beforehand(
     judge them, numbers of those without a gain, and the jobs. Those without come first, as other
     steps cannot save them; then those with most gain; last those not compared."""
     step = context.task.first_step("change.compare")
-    if step is None or not context.task.campaign.executor:
+    if step is None or not proposals or not context.task.campaign.executor:
         return list(proposals), set(), ()
     patches = {proposal.number: Path(proposal.patch) for proposal in proposals}
     terms = CompareTerms.model_validate(step.arguments)

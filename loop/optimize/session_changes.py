@@ -114,9 +114,9 @@ def take_edit(
     brief: Brief, tree: Worktree, candidate_tree: Worktree, patch: Path
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Write what a candidate changed of the incumbent in `tree` to `patch`; `tree` stays as it is.
-    Returns changed files and refused ones: not allowed, or now a link, a folder or too large.
-    `candidate_tree` gets these back, so that it compiles what the patch holds. New files count in
-    the brief's folders, and at the target's top: `torch.py` there would hide a package."""
+    Returns changed files and refused ones: not allowed, or a file that is now a link, a folder or
+    too large, which `candidate_tree` gets back. New files count in the brief's folders, and at the
+    target's top: `torch.py` there would hide a package. New links are left where they are."""
     changed, refused = list[str](), list[str]()
     existing, suffixes = tree.committed_files(), {Path(file).suffix for file in brief.files}
     names = set(existing) if candidate_tree.target.is_dir() else set()
@@ -253,7 +253,7 @@ class ChangeAtHand:
         """Raises WorkFailed if the worktree no longer matches the edit that is judged."""
         if content_hash(self.tree.patch()) != self.brief_output.digest:
             message = f"{self.tree.target} was edited while the change was judged"
-            hint = f"resume: that is judged next; the edit before: {self.brief_output.patch}"
+            hint = f"resume to judge what is there now; the edit before: {self.brief_output.patch}"
             raise WorkFailed(message, hint)
 
 

@@ -40,7 +40,7 @@ from loop.workers.bench import Bench, Side
 
 GROUP_SIZE = 6  # Points timed next to the incumbent at the same time: each has a process.
 INCUMBENT = "incumbent"
-FINALISTS, ROUNDS, MOST_POINTS = 3, 3, 200  # Points timed again; rounds before; most points.
+FINALISTS, ROUNDS, MOST_POINTS = 3, 3, 200  # Timed again, 3x as long; first rounds; most points.
 
 
 def point_label(values: Values) -> str:
@@ -150,7 +150,7 @@ class PointSearch:
 
 
 def tune(context: Context, arguments: GainTerms) -> RunningAction[BriefOutput]:
-    """Search the next `tuning` entry; its best values, if faster, become the edit to judge."""
+    """Search the next `tuning` entry not searched yet; its best values, if faster, are the edit."""
     outputs = outputs_of(context.finished, BriefOutput)
     searched = {trial.tuning for output in outputs for trial in output.trials}
     target, device = context.bench.target, context.bench.device

@@ -98,7 +98,7 @@ class Control:
     """`value`: wrong result; `cheat`: right only when checked; `honest`: no mistake, must pass."""
     kinds: Sequence[str] = ("c_abi", "python")  # Of variants that the mistake can be put into.
     shows: bool = True  # Whether the mistake can show on the workload that it was listed for.
-    shortens: Sequence[str] = ()  # Dimensions that it shortens by an eighth.
+    shortens: Sequence[str] = ()  # Dimensions cut by an eighth; the variant must take the rest.
     settings: Mapping[str, Any] = field(default_factory=dict)  # Further arguments of the mistake.
 
     def mistake_settings(self, target: Target, dtype: Dtype) -> dict[str, Any]:
@@ -424,8 +424,8 @@ def _explain_no_controls(target: Target, side: Side, workloads: Sequence[Workloa
     if not target.is_plain and not isinstance(variant, PythonVariant):
         return "controls of compiled variants are made for tensors one by one and one output"
     others = [name for name, dtype in target.signature.types.items() if dtype not in FLOATS]
-    is_shown = side.kind != "python" or any(name in target.signature.outputs for name in others)
-    if target.is_plain and others and is_shown:
+    needs_floats = side.kind != "python" or any(name in target.signature.outputs for name in others)
+    if target.is_plain and others and needs_floats:
         return f"controls are made of floating-point numbers, and {', '.join(others)} holds others"
     supported = [workload for workload in workloads if is_supported(side, workload)]
     if not any(prod(workload.sizes.values()) for workload in supported):

@@ -27,7 +27,7 @@ FIXED_SETTINGS = (
     *("core.hooksPath=/dev/null", "core.fsmonitor=false", "commit.gpgsign=false"),
     *("tag.gpgsign=false", "log.showSignature=false", "merge.verifySignatures=false"),
     *("protocol.ext.allow=never", "submodule.recurse=false", "advice.detachedHead=false"),
-    *("gc.auto=0", "maintenance.auto=false", "transfer.fsckObjects=true"),
+    *("gc.auto=0", "maintenance.auto=false"),
     *("i18n.logOutputEncoding=UTF-8", "i18n.commitEncoding=UTF-8"),
 )
 """Settings that override the user's in every git command."""
@@ -259,7 +259,7 @@ def is_ancestor(folder: Path, older: str, newer: str) -> bool:
 
 
 def object_hashes(folder: Path, commit: str, mode: str = "") -> dict[str, str]:
-    """Path to object hash of a commit's files, links, submodules; `mode`: how theirs begin."""
+    """Path to object hash of a commit's files, links, submodules whose mode begins with `mode`."""
     rows = git(folder, "ls-tree", "-r", "-z", "--full-tree", commit).split("\0")
     return {row.partition("\t")[2]: row.split()[2] for row in rows if row.startswith(mode) and row}
 
@@ -273,10 +273,16 @@ def _read_log(folder: Path, *log_arguments: str) -> Iterator[Candidate]:
         when = None
         with contextlib.suppress(ValueError):  # No date, or an invalid year.
             when = datetime.datetime.fromisoformat(date)
-        texts = {"subject": plain_line(subject), "author": plain_line(author)}
-        hashes = {"commit": commit, "tree": tree}
         ancestors = tuple(parents.split())
-        yield Candidate(**hashes, **texts, when=when, merge=len(ancestors) > 1, parents=ancestors)
+        yield Candidate(
+            commit=commit,
+            tree=tree,
+            parents=ancestors,
+            merge=len(ancestors) > 1,
+            author=plain_line(author),
+            when=when,
+            subject=plain_line(subject),
+        )
 
 
 def plain_line(text: str) -> str:
@@ -349,9 +355,10 @@ def fetch_session_branches(root: Path, bundle: Path) -> tuple[str, ...]:
     user's branches stay unchanged. Raises WorkFailed for a damaged bundle or a diverged branch."""
     listing = ("for-each-ref", "--format=%(refname:short) %(objectname)", SESSION_BRANCHES[:-2])
     old_lines = set(git(root, *listing).splitlines())
-    options = ("--quiet", "--no-tags", "--no-write-fetch-head")
-    words = ("fetch", *options, "--", str(bundle), f"{SESSION_BRANCHES}:{SESSION_BRANCHES}")
-    git(root, *words, env=OFFLINE)
+    options = ("-q", "--no-tags", "--no-write-fetch-head", "--", str(bundle))
+    verify = {"GIT_CONFIG_KEY_0": "transfer.fsckObjects", "GIT_CONFIG_VALUE_0": "true"}
+    env = {**OFFLINE, "GIT_CONFIG_COUNT": "1", **verify}  # Other commands read old histories.
+    git(root, "fetch", *options, f"{SESSION_BRANCHES}:{SESSION_BRANCHES}", env=env)
     new_lines = [line for line in git(root, *listing).splitlines() if line not in old_lines]
     return tuple(line.rpartition(" ")[0] for line in new_lines)
 
@@ -557,9 +564,9 @@ def make_from_checkout(target: Path, root: Path) -> Worktree:
         tree = Worktree(root, root / target.name, None)
         tree.commit(UNCOMMITTED_MESSAGE)
         return tree
-    unmerged = git(repository, "diff", "--name-only", "--diff-filter=U").splitlines()
-    if unmerged:
-        raise UsageError(f"{repository / unmerged[0]} is in conflict", "finish or abort the merge")
+    if unmerged := git(repository, "diff", "--name-only", "--diff-filter=U").splitlines():
+        hint = "finish the merge, or `git merge --abort`"
+        raise UsageError(f"{repository / unmerged[0]} is in conflict", hint)
     tree = make_at_commit(target, root, "HEAD")
     with tempfile.TemporaryDirectory() as folder:
         patch = Path(folder) / "patch"

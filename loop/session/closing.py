@@ -46,7 +46,7 @@ class ExportedSession(records.SessionFacts, records.Conclusion):
     waiting_for: str
     """What a paused session waits for; empty if it is not paused."""
     brief: str = ""
-    """Path of the JSON brief of the change that the session waits for; or empty."""
+    """Path of the JSON brief of the awaited change, with a text page next to it; or empty."""
     steps: tuple[records.EndedStep, ...]
     failures: tuple[dict[str, Any], ...]
     """Each failed `step`: `message`, `signatures` (fingerprints), `seen_before` (sessions)."""
@@ -271,7 +271,8 @@ def report(
     if output.exists() and is_in_session and destination != folder.report.resolve():
         raise UsageError(f"{output}: is a file of a session", hint="name another file")
     write_atomic(output, text)
+    screen.say(f"written: {output}")
     if figure_folder is not None and figures:
         sessions.write_figures(figure_folder, {figure.path: figure.file for figure in figures})
-    screen.say(f"written: {output}")
+        screen.say(f"figures beside it: {len(figures)}")
     return ExitCode.OK

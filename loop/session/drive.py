@@ -23,7 +23,15 @@ from loop.model.record import Finished, HostUse, Line, SessionHead, Started, Sta
 from loop.money.bill import SessionUse, make_bill
 from loop.report import format as say
 from loop.report.screen import Screen
-from loop.session.walk import PatternBegan, StepBegan, StepEnded, Ticked, Walk, WalkEvent
+from loop.session.walk import (
+    PatternBegan,
+    PatternEnded,
+    StepBegan,
+    StepEnded,
+    Ticked,
+    Walk,
+    WalkEvent,
+)
 from loop.store import journal, sessions
 from loop.store.journal import Journal
 
@@ -38,7 +46,7 @@ class Ending:
     status: Status | None  # None: the walk reached its end, and the step records decide.
     reason: str
     exit_code: int
-    why_not_reached: str = ""  # Why it ended before other planned steps; empty: no cause but ^C.
+    why_not_reached: str = ""  # Why other planned steps did not run; empty at the end and after ^C.
     resume_phrase: str = ""  # Words before the resume command; empty: the walk reached its end.
     unwatched_sentences: tuple[str, ...] = ()  # Why the machine was not watched for preemption.
 
@@ -66,7 +74,7 @@ class Bounds:
     earlier_walks_s: float = 0.0
     plan: ResolvedPlan | None = None
     preemption_watch: Watch | None = None
-    free_reserve: Callable[[], None] = lambda: None  # Deletes a spare file when the disk is full.
+    free_reserve: Callable[[], None] = lambda: None  # Deletes a spare file: room for last records.
 
     def raise_if_over(self, event: WalkEvent, walked_s: float) -> None:
         """Raise Stopped for a preemption notice, a limit that is reached, or a step that begins and
@@ -92,7 +100,7 @@ class Bounds:
 
 
 def affordable_seconds(usd: float, cost_usd: Callable[[float], float]) -> float:
-    """The most seconds, in ms steps, that cost at most `usd`. `cost_usd` must not decrease."""
+    """The most seconds (0 to `LONGEST_S`, in ms) that `usd` pays. `cost_usd` must not decrease."""
     milliseconds = range(int(LONGEST_S * 1000))
     return bisect_right(milliseconds, usd, key=lambda ms: cost_usd(ms / 1000)) / 1000
 
@@ -122,7 +130,7 @@ class SessionLimits:
                 raise UsageError(f"{option}: what the GPU costs is not known", hint=missing.reason)
         if first_bill.usd >= self.usd:
             charge = f"${first_bill.usd:.4f} is charged for a GPU's first minute"
-            raise UsageError(f"{option}: {charge}", hint="allow more: loop cost rates")
+            raise UsageError(f"{option}: {charge}", hint="allow more; loop cost rates shows prices")
 
     def make_bounds(
         self, head: SessionHead, card: RateCard, lines: Sequence[Line], ai: AiUse | None
@@ -188,7 +196,7 @@ class Show:
                 self.screen.say(f"{position_text}: still at it, {event.note} ({time_text})")
         elif isinstance(event, StepEnded):
             self._print_step_end(event)
-        elif not isinstance(event, StepBegan) and event.answered_by:  # A pattern has ended.
+        elif isinstance(event, PatternEnded) and event.answered_by:
             self.screen.say(f"  {event.name} {event.status}: {event.answered_by} answers")
 
     def _print_step_end(self, event: StepEnded) -> None:
@@ -259,8 +267,9 @@ def drive(
                 if workshop and status == "paused":
                     hint = f"{ending.resume_phrase}: {workshop.resume_command}"
                 seconds = last_event.seconds if isinstance(last_event, Ticked) else 0.0
-                fields = {"hint": hint or None, "seconds": seconds}
-                record = Finished.of(started, action, status, ending.reason, **fields)
+                record = Finished.of(
+                    started, action, status, ending.reason, hint=hint or None, seconds=seconds
+                )
                 show.print_event(store(StepEnded(record)))
             return ending
     if walk.failure is not None:  # A failure of the machine paused the last step.

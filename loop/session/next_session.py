@@ -127,13 +127,14 @@ def propose_next(
         raise UsageError("no plan of this target can be run here", hint="loop plan list")
     cost = predicted_cost_text(rates(setting.project), head)
     unjudged = state.find_unjudged(rows)
-    others = []
-    for other in all_ideas[:-1]:
-        if other != idea:
-            others.append(OtherIdea(objective=other.objective, plan=other.plan, why=other.why))
-    fields = {name: value for name, value in vars(idea).items() if name in NextSession.model_fields}
+    ideas = [other for other in all_ideas[:-1] if other != idea]
+    others = [OtherIdea(objective=o.objective, plan=o.plan, why=o.why) for o in ideas]
     return NextSession(
-        **fields,
+        objective=idea.objective,
+        plan=idea.plan,
+        variant=idea.variant,
+        resume=idea.resume,
+        why=idea.why,
         chain=head.plan.plan.patterns,
         expected=", ".join(filter(None, (predicted_time_text(head), cost))),
         predicted=head.predicted,
@@ -203,7 +204,7 @@ def _shell_command(
     if len(idea.blamed_commits) > 1:
         return show_command(idea.blamed_commits, "-C", str(folder))
     options = ["--variant", idea.variant] if idea.variant else []
-    if idea.failed_check is not None:  # Repeat its checks.
+    if idea.failed_check is not None:  # Repeat its checks, also on a machine with other devices.
         row = idea.failed_check.row
         options += ["--seed", str(idea.failed_check.judgement.seed)]
         if row.threads != choose_threads(None) and row.device == "cpu":

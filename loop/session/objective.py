@@ -181,7 +181,7 @@ def objective_text(record: SessionRecord, finished: Sequence[Finished]) -> str:
 
 
 def failing_parts(condition: Expression, values: Mapping[str, object]) -> tuple[Miss, ...]:
-    """Those parts of a condition, joined by `and`, that are false or have no value."""
+    """Those parts of a condition, joined by `and`, that are false or have no value; empty: true."""
     misses = []
     for part in condition.parts:
         actual_values = "; ".join(_describe_value(name, values) for name in sorted(part.names))

@@ -231,13 +231,13 @@ def refuse_changes(head: SessionHead, target: Target, folder: Path, option: Path
     if not head.campaign.is_unattended:
         return
     if not asks_for_change:
-        hint = "leave out --plan, or give it a step `change.brief`: loop patterns show tuning"
+        hint = "leave out --plan, or give a pattern of it `change.brief`: loop patterns show tuning"
         name, proposer = head.plan.plan.name, head.campaign.proposer
         raise UsageError(f"plan {name} asks for no change: {proposer!r} is never called", hint)
     if not any(may_edit_variant(target, folder, name) for name in head.variants):
         hint = "put the variant into a file of the target's folder that does not judge it"
-        message = f"no variant of {target.name} on {head.device} has a file of its own to edit"
-        raise UsageError(message, hint)
+        names = ", ".join(head.variants) or f"nothing on {head.device}"
+        raise UsageError(f"target {target.name} has {names}: no file of its own to edit", hint)
 
 
 def announcement_lines(head: SessionHead) -> list[str]:
@@ -278,10 +278,10 @@ def show_plan(head: SessionHead, card: RateCard, screen: Screen, *, as_json: boo
     """Print the patterns of `--dry-run` with predicted time and cost; nothing runs."""
     plan, unpriced = head.plan.plan, unpriced_gpu(card, head)
     if as_json:
-        values = {**vars(plan), **vars(head), "plan": plan.name, "patterns": head.plan.patterns}
-        values["unpriced_gpu"] = unpriced
-        fields = {name: values[name] for name in PlanForecast.model_fields if name in values}
-        screen.data(to_json(PlanForecast(**fields)))
+        plan_facts = {"plan": plan.name, "success": plan.success, "patterns": head.plan.patterns}
+        run_facts = {"target": head.target, "device": head.device, "variants": head.variants}
+        prices = {"predicted": head.predicted, "unpriced_gpu": unpriced}
+        screen.data(to_json(PlanForecast.model_validate({**plan_facts, **run_facts, **prices})))
         return ExitCode.OK
     rows = []
     for place, planned in enumerate(head.plan.patterns, start=1):

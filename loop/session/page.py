@@ -186,7 +186,7 @@ def make_diagnoses(head: SessionHead, finished: Sequence[Finished]) -> tuple[Dia
     """One diagnosis for each wrong variant of a session that some debugging step examined. Its
     lines, in this order: fault, cause, rule, place, commits, components, smallest workload."""
     verified = [output.variants for output in outputs_of(finished, VerifyOutput)]
-    failed = {each.variant: each for checks in verified for each in checks if each.first_failure}
+    failed = {each.variant: each for sides in verified for each in sides if each.first_failure}
     debugged = outputs_of(finished, DebugOutput)
     smallest_by_variant = {each.variant: each for output in debugged for each in output.smallest}
     explanations = {each.variant: each for output in debugged for each in output.explanations}
@@ -324,7 +324,7 @@ def _correctness_cell(checks: VariantChecks | None, wrong_verdict: str | None) -
 
 
 def _known_good_sentences(finished: Sequence[Finished]) -> tuple[str, ...]:
-    """`The known good is commit 0123456789ab (session ...).`; nothing without one."""
+    """`The known good is commit 0123456789ab (session ...).`, or why none was compared."""
     outputs = outputs_of(finished, CompareOutput)
     builds = [good for output in outputs for good in output.known_good]
     texts = []
@@ -332,8 +332,10 @@ def _known_good_sentences(finished: Sequence[Finished]) -> tuple[str, ...]:
         branch = f" of branch {good.branch}" if good.branch else ""
         commit = f"commit {good.commit[:12]}{branch}" if good.commit else "an uncommitted build"
         texts.append(f"{commit} (session {good.session})")
-    # Variants whose known-good builds are of one session have equal texts.
-    return (f"The known good is {'; '.join(dict.fromkeys(texts))}.",) if texts else ()
+    if texts:  # Variants whose known-good builds are of one session have equal texts.
+        return (f"The known good is {'; '.join(dict.fromkeys(texts))}.",)
+    texts = [text for output in outputs if not output.verdicts for text in output.not_exercised]
+    return tuple(f"Not compared with another build: {shortened(text, 160)}." for text in texts[:1])
 
 
 def _grade_and_cost_lines(record: SessionRecord, finished: Sequence[Finished]) -> Iterator[str]:
@@ -556,8 +558,10 @@ def bottleneck_sections(view: View) -> Iterator[Section]:
         yield Section(note="Nothing was profiled.")
     yield Section(table=profiling.facts_table(profiles), after=profiling.note_lines(profiles))
     if kernel_table := profiling.kernels_table(profiles):
-        note = "One call of each, profiled alone, with warm caches; its times do not replace those "
-        note += "measured above. Shares are of the peak, a warp's waits of its time:"
+        note = (
+            "One call of each, profiled alone, with warm caches and free clocks; its times do not "
+        )
+        note += "replace those above. Shares are of the peak, a warp's waits of its time:"
         yield Section(note=note, table=kernel_table, after=profiling.total_lines(profiles))
     if table := profiling.parallelism_table([row for output in outputs for row in output.fillings]):
         note = "Pieces of work that may run at the same time, against the places for them:"
@@ -571,7 +575,7 @@ def memory_sections(view: View) -> Iterator[Section]:
     table = prediction_table(view.record, view.finished)
     note = note if table else "This session stored no prediction."
     yield Section("Predicted and actual", note=note, table=table)
-    yield from lines_or_note("Learnings", view.record.learnings, "The records show nothing new.")
+    yield from lines_or_note("Learnings", view.record.learnings, "Nothing is worth keeping.")
 
 
 def origin_sections(view: View) -> Iterator[Section]:
@@ -594,7 +598,7 @@ FOLDS: tuple[tuple[str, Callable[[View], Iterable[Section]]], ...] = (
     ("Evidence", lambda view: changing.sections(view.finished)),
     ("Steps", step_sections),
     ("Environment", environment_section),
-    ("Controls", lambda view: lines_or_note("", trust_sentences(view.finished), "None was run.")),
+    ("Controls", lambda view: lines_or_note("", trust_sentences(view.finished), "No control ran.")),
     ("Jobs", jobs_section),
     ("Bottleneck", bottleneck_sections),
     ("Model of the GPU", modelled_gpu_sections),
@@ -616,7 +620,7 @@ _MENTION = re.compile(r"(?s)\\.|(`+)(?!`).+?(?<!`)\1(?!`)|(?P<mention>@(?=\w)|#(
 def markdown_summary(
     record: SessionRecord, finished: Sequence[Finished], limit: int = DEFAULT_BYTES, link: str = ""
 ) -> str:
-    """A session in at most `limit` bytes of Markdown. UsageError if `link` is no web address."""
+    """A session in at most `limit` bytes of Markdown. `link`: to the report; UsageError if none."""
     if link and not _LINK.fullmatch(link):
         message = f"--link {shortened(link, 60)}: expected a web address"
         raise UsageError(message, hint="--link https://...")

@@ -112,7 +112,7 @@ def resume_session(name: str, request: opening.SessionRequest, screen: Screen) -
         if is_changed and worktree.find_worktree(target, tree) is not None:
             if not request.decline:
                 message = f"{target} was edited since {head.id} began: its edit in {tree} is older"
-                hint = f"put that back and resume, or end it: {head.resume_command} --decline"
+                hint = f"restore {target} and resume, or end it: {head.resume_command} --decline"
                 raise UsageError(message, hint)
             is_changed, sources = False, {}  # It ends without its edit of the old files.
         if is_changed:

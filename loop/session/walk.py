@@ -227,8 +227,9 @@ class Walk:
         )
         samples: Samples = {}
         if reason := reason_to_skip(step, self._values(state)):
-            fields = {"seconds": 0.0, "skipped_because": reason}
-            record = Finished.of(started, step.action, "skipped", reason, **fields)
+            record = Finished.of(
+                started, step.action, "skipped", reason, seconds=0.0, skipped_because=reason
+            )
         else:
             yield StepBegan(started)
             record, samples = yield from self._act_and_judge(step, started, state)

@@ -118,7 +118,7 @@ class Result(Generic[ActionOutput]):
     output: ActionOutput
     samples: Mapping[str, Sequence[Segment]] = field(default_factory=dict)
     paused: bool = False  # Whether the step waits for a person, for example for a code change.
-    idle: bool = False  # Whether there was nothing to do: then passed counts as skipped.
+    idle: bool = False  # Nothing was to do: passed counts as skipped, and the message says why.
 
 
 RunningAction = Waiting[Result[ActionOutput]]  # Yields ticks while it waits; returns its result.

@@ -39,7 +39,7 @@ def read_setting(target: Path | None) -> Setting:
 
 
 def trusted_setting(target: Path | None, screen: Screen) -> Setting:
-    """Read a project's definitions for a command that runs its code. Raises Untrusted."""
+    """Read a project's definitions, and ask before the command runs its code. Raises Untrusted."""
     setting = read_setting(target)
     ask_for_trust(setting.project, screen)
     return setting

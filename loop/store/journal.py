@@ -71,7 +71,7 @@ def checked_lines(path: Path) -> Iterator[tuple[Line, str]]:
     *rows, partial_row = content.split(b"\n")  # A kill may have cut the last one: unchecked.
     for number, row in enumerate(rows, start=1):
         problem = f"{path}:{number}: damaged journal line"
-        hint = f"{number - 1} lines before it are whole; move the session aside, or cut the file"
+        hint = f"{number - 1} lines before it are whole; move the session aside, or cut it there"
         text, checksum, is_intact = sums.split_checksum(row, checksum)
         try:
             fields = json.loads(text)

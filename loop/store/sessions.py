@@ -425,10 +425,16 @@ def _recorded_row(session: RecordedSession) -> SessionRow:
     charges = [Charge(resource=name, usd=usd, **fields) for name, usd in known.items()]
     reason = "its report states none"
     missing = [Unmeasured(resource=name, reason=reason) for name in costs if name not in known]
-    identity = {"id": session.id, "target": "recorded elsewhere", "plan": "recorded"}
-    outcome = {"reason": row.outcome, "grade": row.grade or "", "seconds": seconds}
     return SessionRow(
-        **{**identity, **outcome, "device": "cuda", "started": None, "status": None},
+        id=session.id,
+        started=None,
+        target="recorded elsewhere",
+        plan="recorded",
+        device="cuda",
+        status=None,
+        reason=row.outcome,
+        grade=row.grade or "",
+        seconds=seconds,
         environment=Environment(processor="", gpu=str(gpu) if gpu else None),
         charges=tuple(charges),
         usd=sum(charge.usd for charge in charges),

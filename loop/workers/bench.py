@@ -393,7 +393,7 @@ class KeptWorker:
         return self._worker
 
     def load(self) -> Waiting[Worker]:
-        """Return the worker with its side loaded. Raises WorkerLost, or Refused: then always."""
+        """Return the worker with its side loaded. Raises WorkerLost, or Refused: then each time."""
         if isinstance(self._load_error, Refused):
             raise self._load_error
         worker = self.start()

@@ -63,7 +63,7 @@ class Judge:
         target = terms.target
         self.signature = target.signature
         self.tolerance_by_dtype: dict[str, Tolerance] = dict(target.tolerance.items())
-        self.checker_decides = bool(target.checker and target.checker.alone)  # By no tolerance.
+        self.checker_decides = bool(target.checker and target.checker.alone)  # Not a tolerance.
         self.answer_by_key: dict[str, Answer] = {}  # Key of a call to its right answer.
         self.drawn_inputs = DrawnInputs()
         runner = PropertyRunner(self.signature, self.tolerance_by_dtype, self.plain)

@@ -200,7 +200,7 @@ class Program:
 
     def kill_as_lost(self, kind: str, reason: str) -> WorkerLost:
         """Kill the child; return the WorkerLost to raise. A message of a sanitizer or of our fault
-        handler in stderr replaces `reason`. MachineFailure: its CPU time may have ended."""
+        handler in stderr replaces `reason`. MachineFailure: a CPU time limit may have ended it."""
         self.child.kill()
         code = self.child.code
         errors = self.child.errors.text

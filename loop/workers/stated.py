@@ -1,7 +1,7 @@
 """Judges answers by the rule of a task format, if the format's own evaluator cannot run here.
 
-Program: `python -m loop.workers.stated TERMS RESULT`, both JSON files. It draws inputs with its
-generator, runs the task's reference and the answer, and compares them by the format's rule. Without
+Program: `python -m loop.workers.stated TERMS RESULT`, both JSON files. It draws inputs with the
+task's generator, runs the reference and the answer, and compares them by the format's rule. Without
 answers it audits the task: inputs that never vary, equal cases, a reference unlike float64."""
 
 import hashlib
@@ -56,7 +56,7 @@ class StatedTask:
         self.make_arguments, self.checker = functions.get("arguments"), functions.get("checker")
 
     def instantiate(self, function: Any, *, exact: bool = False) -> Any:
-        """The function, or a new module of the class, on the device. `exact`: in float64."""
+        """The function, or a new module from one seed, on the device. `exact`: in float64."""
         if not self.terms["is_class"]:
             return function
         module = callee.make_instance(function, self.make_arguments, SEED)

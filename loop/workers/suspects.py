@@ -108,7 +108,7 @@ def find_fitting_suspects(
     outputs: Sequence[WrongOutput], suspects: Iterable[Suspect]
 ) -> dict[str, bool] | None:
     """Find suspects that explain all these outputs of a call; if none does, the right answer times
-    a factor. Returns descriptions, and whether each fits right elements; None: few are wrong."""
+    a factor. Returns descriptions, with whether right elements fit; None: too few are wrong."""
     compared = outputs[:MAX_COMPARED_OUTPUTS]
     if not any(output.distinct_errors >= MIN_DISTINCT_ERRORS for output in compared):
         return None
@@ -317,7 +317,7 @@ class DrawnInputs:
 def find_unread(functions: TargetFunctions, inputs: Inputs, others: Sequence[Tensor]) -> Weaknesses:
     """Change each input and attribute of a call alone. Returns inputs (`unread`), their halves
     (`unread_halves`) and attributes (`ignored`) that change no output of the reference, outputs
-    that nothing changes (`unmoved`), weights with `initial` values. `others`: other inputs."""
+    that nothing changes (`unmoved`), weights with `initial` values. `others`: by another seed."""
     call, tensors, is_exact = inputs.call, inputs.tensors, True
     try:
         outputs, _ = functions.compute_outputs("reference", tensors, call, exact=True)

@@ -106,8 +106,6 @@ class TargetFunctions:
         self.input_passing = target.generator.passes if target.generator else "positional"
         """How the function receives its inputs: `positional`, `keywords` or `one` (one object)."""
 
-        self.threads = ThreadPoolExecutor()  # Draw inputs in parallel: NumPy releases the GIL.
-
         def find(function: Any) -> Any:
             """Load a function that the target names; None if it names none."""
             return callee.find_function(function.python) if function else None
@@ -146,7 +144,10 @@ class TargetFunctions:
             for fill, text in zip(fills, self.signature.inputs.values(), strict=True):
                 nan_axes.append(text.split().index(fill.nan_along) if fill.nan_along else None)
             columns = (fills, repeat(seed), range(len(fills)), call.inputs, nan_axes)
-            contents = list(self.threads.map(make_tensor, *columns))
+            is_large = sum(file.elements for file in call.inputs) > NUMBERS_PER_BLOCK
+            with ThreadPoolExecutor() as threads:  # Kept threads would keep their OpenMP teams.
+                draw: Any = threads.map if is_large else map  # NumPy releases the GIL.
+                contents = list(draw(make_tensor, *columns))
         else:
             make_inputs = partial(self.input_maker, sizes=self.dimension_sizes(call), seed=seed)
             contents = list(self.call_function("maker of inputs", make_inputs, [], call))
@@ -164,7 +165,7 @@ class TargetFunctions:
 
     def _generate_inputs(self, request: PrepareAnswer) -> Inputs:
         """Make the inputs with the target's own generator. Timed calls get several draws, so each
-        reads new values. The judge knows the answer to one: by the workload's seed, at a position.
+        reads new values. The judge knows one answer: of the workload's seed, at `draw_position`.
         Raises Refused for a generator that fails, or does not fit the signature."""
         seed = request.workload.seed
         known_draw = self._draw(request, seed)
@@ -172,8 +173,8 @@ class TargetFunctions:
             again = self._draw(request, seed)
             is_equal = all(map(same_bits, known_draw.tensors, again.tensors))
             if known_draw.skeleton != again.skeleton or not is_equal:
-                inputs = f"seed {seed} gave two sets of inputs"
-                raise Refused(f"the generator is not deterministic: {inputs}")
+                reason = f"seed {seed} gave two sets of inputs"
+                raise Refused(f"the generator is not deterministic: {reason}")
         draws, position, note = [known_draw], 0, ""
         if request.draws > 1:
             other_draws, note = self._draw_other_seeds(request, known_draw)
@@ -326,7 +327,7 @@ class TargetFunctions:
         tensor_count = len(split_result.tensors)
         if tensor_count != len(outputs):
             problem = f"the checker cannot be given what the reference gives on {call.key}"
-            reason = f"it gives {len(outputs)} outputs, of which {tensor_count} are tensors"
+            reason = f"it gives {len(outputs)} outputs, but {tensor_count} tensors of their own"
             raise Refused(f"{problem}: {reason}")
         pairs = zip(outputs, split_result.tensors, strict=True)
         on_device = [output.to(reference.device) for output, reference in pairs]
@@ -355,7 +356,7 @@ def draw_inputs(
 ) -> SplitStructure:
     """Seed all random generators, call the input generator and split its result into tensors and a
     structure of (positional arguments, keywords). `arguments`: its keywords, which win over `seed`,
-    `device` and `dtype`; it gets these only if it has them. `passing`: see `input_passing`."""
+    `device` and `dtype`, given only if it has them. `passing`: `input_passing`. Raises Refused."""
     settings = {"seed": seed, "dtype": TORCH_DTYPES[dtype], "device": torch.device(device)}
     parameters = _parameter_names(generator)
     keywords = {name: setting for name, setting in settings.items() if name in parameters}

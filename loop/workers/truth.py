@@ -71,7 +71,7 @@ class Truth:
     plain_overflows: bool = False  # Whether `plain` is NaN or infinite where the reference is not.
     own_type_output: Tensor | None = None  # Integers of the reference in its own types: right, too.
     stated_allowed: Tensor | None = None  # By the stated tolerance, if `tolerance` is tighter.
-    allows_input_rounding: bool = False  # Whether `allowed` includes rounded inputs: if in doubt.
+    allows_input_rounding: bool = False  # `allowed` counts rounded inputs: once an output failed.
     explained_counts: Tensor | None = None
     """How many errors rounding explains, as `count_by_magnitude` counts; None: any number."""
 

@@ -135,7 +135,7 @@ def did_you_mean(word: str, choices: Sequence[str]) -> str | None:
 
 
 def load_yaml(source: Path | str, name: str | None = None) -> Document:
-    """Read a YAML file or text, called `name` in messages. DefinitionError: no plain document."""
+    """Read a YAML file or text (`name` in messages). DefinitionError: not one plain document."""
     if isinstance(source, Path):
         name = name or short_path(source)
         text = _read(source, name)
@@ -295,7 +295,7 @@ def _position_of(event: Any) -> Position:
 
 
 def parse(model: type[T], document: Document, place: Place = ()) -> T:
-    """A document's part at `place` as `model`; a missing one is empty. Raises DefinitionError."""
+    """The part of a document at `place` (none: empty) as `model`. DefinitionError: all mistakes."""
     from pydantic import ValidationError
 
     data = document.data
@@ -430,7 +430,7 @@ def write_atomic(path: Path, content: str | bytes, *, durable: bool = True) -> N
 
 
 def folder_for_temporary(path: Path) -> Path | None:
-    """Folder in which to prepare the file that replaces `path`; None: write into it, a device."""
+    """Folder to prepare the replacement of `path` in; None for a device or pipe: write into it."""
     if path.is_char_device() or path.is_fifo() or path.absolute().is_relative_to("/dev"):
         return None
     return Path(os.path.realpath(path)).parent
