@@ -114,7 +114,7 @@ def test_a_mistake_in_an_objective_is_said_with_its_place(line: str, message: st
         ("command.run, with: {run: 'true'}", "true", (), "asks for no change"),
         ("command.run, with: {run: 'true'}", "person", (), ""),
         ("change.brief", "true", (), ""),
-        ("change.brief", "true", ("mine:reference",), "no variant of t on cpu has a file of its own"),
+        ("change.brief", "true", ("mine:reference",), "target t has mine"),
         ("change.brief", "person", ("mine:reference",), ""),
     ],
 )
