@@ -1,6 +1,7 @@
 """Loop's own worktrees, and the files of a checkout that are sent; the user's files stay unchanged."""
 
 import shutil
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,6 +12,7 @@ import pytest
 from loop import __version__
 from loop.base.errors import PRINTED_REMARKS, LoopError
 from loop.optimize.session_changes import session_worktree
+from loop.repository import worktree
 from loop.repository.worktree import (
     UNCOMMITTED_MESSAGE,
     copy_worktree,
@@ -24,7 +26,7 @@ from loop.repository.worktree import (
 )
 from loop.steps.context import Context, Workshop
 from tests.projects import make_project
-from tests.repository.test_reading import git, put_under_git
+from tests.repository.test_reading import git, make_repository, put_under_git
 
 
 @pytest.fixture
@@ -299,3 +301,15 @@ def test_a_branch_of_the_users_is_never_taken(checkout: Path) -> None:
     before = git(checkout, "for-each-ref")
     assert () == fetch_session_branches(checkout, bundle(checkout, "mine"))
     assert before == git(checkout, "for-each-ref")
+
+
+def test_a_history_with_an_object_that_fsck_dislikes_is_read(tmp_path: Path) -> None:
+    """Old programs wrote file modes with a zero in front; only bundles of other machines are checked."""
+    source = make_repository(tmp_path / "source")
+    blob = git(source, "hash-object", "-w", "kernel.cpp")
+    content = b"0100644 kernel.cpp\0" + bytes.fromhex(blob)
+    words = ["git", "hash-object", "-t", "tree", "-w", "--literally", "--stdin"]
+    padded = subprocess.run(words, cwd=source, input=content, capture_output=True, check=True)
+    git(source, "reset", "-q", "--hard", git(source, "commit-tree", "-m", "old", padded.stdout.decode().strip()))
+    worktree.git(tmp_path, "clone", "-q", "--no-local", str(source), "copy")
+    assert "one" == worktree.git(tmp_path / "copy", "show", "HEAD:kernel.cpp").strip()

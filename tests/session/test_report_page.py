@@ -278,6 +278,13 @@ def test_what_was_not_compared_with_a_known_good_is_named_beside_the_reached_obj
         assert ("A", success == SLOWER) == (letter, "as far as it was judged" in reason)
 
 
+def test_why_nothing_was_compared_stands_beside_the_verdict() -> None:
+    reason = "cpu against its known good: no earlier session on this device passed"
+    output = CompareOutput(ok=True, message="compared", not_exercised=(reason,))
+    compared = make_finished("compare", action="kernel.compare", output=output)
+    assert f"Not compared with another build: {reason}." in make_report(make_record(), [compared])
+
+
 def test_a_plan_that_requires_what_is_missing_is_refused() -> None:
     """The message has the false part of the condition, and its values."""
     head = head_of(requires="revision.commit is not none and machine.cores >= 1")
