@@ -41,7 +41,7 @@ HELPS = {
 }
 """First word of a group of commands to the group's help."""
 ALL: list["Command"] = []  # Every command, in the order of definition.
-METAVARS = {int: "NUMBER", float: "NUMBER", str: "TEXT", Path: "PATH"}  # Of options, by type.
+METAVARS = {int: "NUMBER", float: "NUMBER", str: "TEXT", Path: "PATH"}  # Of values in help.
 McpEffect = Literal["", "reads", "starts", "ends"]  # Empty: no tool. `starts` may outlast a call.
 JSON = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
 Function = TypeVar("Function", bound=Callable[..., int | None])
@@ -187,9 +187,10 @@ class Command:
         return [*self.words.split(), *options, *(["--", *arguments] if arguments else [])]
 
     def call(self, values: Mapping[str, Any], screen: Any = None) -> int:
-        """Run the command with these values and return the exit code; with `--on`, there. `work`
-        gets the values that it has parameters for, and for `request` a dataclass of them. It
-        returns an exit code if it printed by itself, else a result to print, or that and a code."""
+        """Run the command with these values and return the exit code; with `--on`, there. `screen`:
+        None is the process's own. `work` gets the values that it has parameters for, `json` as
+        `as_json`, and for `request` a dataclass of them. It returns an exit code (None: 0) if it
+        printed by itself, else a result to print, or that and a code."""
         from loop.base.places import MANIFEST
         from loop.library.definitions import BUNDLED_TARGET
 

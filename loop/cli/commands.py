@@ -21,9 +21,12 @@ Threads = Annotated[int | None, "CPU threads of each process. Default: all cores
 Seed = Annotated[int, "Seed of all inputs."]
 SETS = "A workload set, or one workload by its sizes, as in 'B=1 H=2 S=65 D=64'; may be repeated."
 Sets = Annotated[Words, Option(metavar="NAME", help=SETS)]
-TaskPath = Annotated[Path, Argument(help="A task; see `loop targets inspect --help`.")]
+TaskPath = Annotated[Path, Argument(help="A task of KernelBench, GPU MODE, FlashInfer or SOL.")]
 Form = Annotated[str | None, Option("--format", help="Format of the task. Default: recognised.")]
-PYTHON = "LOOP_EVALUATOR_PYTHON"
+EVALUATOR = "Checkout of the evaluator of the task's format."
+Evaluator = Annotated[Path | None, Option(metavar="DIR", help=EVALUATOR)]
+PYTHON = "Python that has what the evaluator needs."
+Python = Annotated[str | None, Option(help=PYTHON, envvar="LOOP_EVALUATOR_PYTHON")]
 Hypothesis = Annotated[str, Option(help="What you suspect, and changed.", envvar="LOOP_HYPOTHESIS")]
 On = Annotated[str | None, Option(metavar="HOST", help="Run on this machine of hosts.yaml.")]
 KeepHost = Annotated[bool, Option("--keep-host", help="With --on: leave that machine running.")]
@@ -41,7 +44,8 @@ PROPOSER = "'CMD {brief} {workdir}', claude, codex, tuner or person (pauses): wh
 PROBE_LIMIT = "A commit that takes longer is skipped. Default: 600."
 ReportForm = Literal["md", "html", "json", "summary"]
 Waiting = Literal["nobody", "agent", "engineer"]
-Controls = Annotated[Words, Option("--control", metavar="NAME", help="Only this `make` of --json.")]
+CONTROL = "Only this control, a `make` of --json; may be repeated."
+Controls = Annotated[Words, Option("--control", metavar="NAME", help=CONTROL)]
 SCHEMAS = "pattern, plan, target, rates, history, report or commands."
 RUNS = "cli.runs:run_bench"  # Does the work of `loop kernels ...`; `subcommand` is its last word.
 SESSION = {"work": "cli.runs:start_session", "result": "SessionAnswer"}
@@ -78,8 +82,8 @@ def session_options(
 
 def task_options(
     path: TaskPath,
-    evaluator: Annotated[Path | None, Option(metavar="DIR", help="Its checkout.")] = None,
-    evaluator_python: Annotated[str | None, Option(help="Its Python.", envvar=PYTHON)] = None,
+    evaluator: Evaluator = None,
+    evaluator_python: Python = None,
     limit_minutes: Annotated[float, Option(help="Time of the evaluator per answer.", min=0)] = 10.0,
     format_name: Form = None,
     device: Device = "auto",
@@ -155,7 +159,7 @@ def targets_judge(
 
 @command("targets audit", "23_Softmax.py --device cpu", work="cli.tasks:audit", shared=task_options)
 def targets_audit(controls: Controls = None) -> None:
-    """Test a task of another format: which wrong answers do its evaluator and loop's gate accept.
+    """Test a task of another format: which wrong answers its evaluator and loop's gate accept.
 
     Wrong answers are the task's own reference with a bug that loop puts in. If the evaluator cannot
     run here, loop applies the rule that the format states, and says so. It also reports inputs that
@@ -173,9 +177,9 @@ def kernels_header() -> None:
     """Print the path of the C header that a kernel includes."""
 
 
-@command("mcp", "claude mcp add loop -- loop mcp", work="driving.server:serve", has_json=False)
+@command("mcp", "", "claude mcp add loop -- loop mcp", work="driving.server:serve", has_json=False)
 def mcp() -> None:
-    """Serve loop's commands to an agent, as MCP tools on stdin and stdout.
+    """Serve loop's commands to an agent, as tools of the Model Context Protocol (MCP) on stdio.
 
     Needs `pip install 'kernel-loop[mcp]'`. Long work runs as a job, which outlives the server.
     Nothing is trusted through it: for an untrusted target, the answer says what you have to run.
@@ -184,7 +188,7 @@ def mcp() -> None:
 
 @command("agents install", "", "../my-kernel", work="driving.install:install", result="AgentFiles")
 def agents_install(
-    folder: Annotated[Path | None, Argument(help="Default: here.")] = None, yes: Yes = False
+    folder: Annotated[Path | None, Argument(help="Folder. Default: here.")] = None, yes: Yes = False
 ) -> None:
     """Write SKILL.md and a section of AGENTS.md, so that a coding agent knows how to use loop here.
 
@@ -199,6 +203,7 @@ def agents_install(
     "--resume last",
     "--budget-minutes 10 --max-usd 2",
     "--target 23_Softmax.py --variant mine.py",
+    "optimize --variant cpu",
     mcp="starts",
     shared=session_options,
     **SESSION,
@@ -234,7 +239,7 @@ def run_pattern(
 
 @command("run step", "kernel.verify --variant cpu --json", work=RUNS)
 def run_step(
-    action: Annotated[str, Argument(help="See docs/reference/actions.md, of `make docs`.")],
+    action: Annotated[str, Argument(help="Name; `make docs` writes docs/reference/actions.md.")],
     arguments: Annotated[str, Option("--with", metavar="JSON", help="Its arguments.")] = "{}",
     target: Target = None,
     device: Device = "auto",
@@ -372,10 +377,10 @@ def bisect(
     loop builds each commit by that commit's recipe in a worktree, and judges it by today's gate,
     next to the good commit. Results are stored: the same command continues an interrupted search.
 
-    With --probe, loop finds the commit that made a command fail, in a worktree of each. The command
-    runs in your current folder there, or in the target's folder if you are outside its repository.
-    Exit codes 126 and 127 (cannot be run) are an error at the good end, and bad elsewhere, as in
-    `git bisect run`. A commit that takes longer than --probe-limit-s is skipped.
+    With --probe, loop finds the commit that made a command fail. The command runs in a worktree of
+    each commit: in your current folder there, or in the target's folder if you are outside its
+    repository. Exit codes 126 and 127 (cannot be run) are an error at the good end, and bad
+    elsewhere, as in `git bisect run`. A commit that takes longer than --probe-limit-s is skipped.
     `timeout S COMMAND` makes it bad.
 
     Two builds of the same source may differ by 1 % or 2 % through the layout of their code. loop
@@ -543,7 +548,7 @@ def cost_pivot(
 ) -> None:
     """Decide whether to go on or to try something else.
 
-    For an option without a probability or a value, what it needs is shown instead of a value.
+    For an option without a probability or a value, loop shows what it lacks, not its value.
 
     \b
     The form of the file:

@@ -320,7 +320,8 @@ def tree_name(root: Path | None) -> str:
     """Name of a checkout's folder on the other machine, which no other sender uses."""
     if root is None:
         return "none"
-    machine = read_text(Path("/etc/machine-id")).strip() or os.uname().nodename
+    machine_id = read_text(Path("/etc/machine-id")) or read_text(Path("/var/lib/dbus/machine-id"))
+    machine = machine_id.strip() or os.uname().nodename
     safe_name = re.sub("[^A-Za-z0-9]", "-", root.name)[:40] or "root"
     return f"{safe_name}-{content_hash([machine, str(root)])[:12]}"
 
@@ -329,7 +330,7 @@ def _send_files(
     connection: Connection, sent: SentJob, files: Sequence[Path], resumed: str | None
 ) -> SentJob:
     """Send `files` of a project and the sessions that its job reads: the resumed one (an id), the
-    newest, and older ones. Returns `sent` with the home folder there and those sessions. Raises
+    newest, and older ones. Returns `sent` with the home folder there and unchanged sessions. Raises
     UsageError without this loop or disk space there, LockHeld while a job of this project runs."""
     home, free_kb = connection.check_ready()
     size_bytes = sum(os.lstat(path).st_size for path in files if os.path.lexists(path))
@@ -382,7 +383,7 @@ def _start_job(
 
 def unfetched_job(machine: Host, folder: Path, tree: str, is_resume: bool) -> JobFolder | None:
     """A job on a machine whose results must be fetched before another is sent; else None: of the
-    same checkout (`tree`), whose branches would be lost; for a resume, of the same sessions."""
+    same checkout (`tree`), whose branches would be lost; for a resume, of the sessions `folder`."""
     for job, sent in ssh.list_sent_jobs(machine.name):
         if (sent.root and sent.tree == tree) or (is_resume and sent.sessions == str(folder)):
             return job

@@ -159,7 +159,7 @@ class CheckedDefinitions(Printed):
 
 
 def check_definitions(path: Path | None, target: Path | None) -> tuple[CheckedDefinitions, int]:
-    """Check one file or folder, or (None) all that a project defines. The exit code follows."""
+    """Check one file or folder, or (None) all that a project defines: mistakes, and exit code."""
     mistakes, count = list[Complaint](), 0
     try:
         if path is not None:

@@ -45,7 +45,7 @@ from loop.steps.setting import read_setting
 from loop.steps.spread import write_samples
 from loop.store import sessions
 
-SessionAnswer = ExportedSession | PlanForecast  # Of `run session --json`; with --dry-run.
+SessionAnswer = ExportedSession | PlanForecast  # Of `run session --json`; the other of --dry-run.
 FLAGS = {"candidates": "max_candidates", "target": "target_ratio"}  # Field of `Campaign` to option.
 FLAGS |= {name: f"max_{name}" for name in ("minutes", "tokens", "usd")}
 NOTHING_TO_EXPLAIN = "nothing is wrong"  # A step that was skipped for this reason is not shown.
@@ -258,7 +258,7 @@ def run_bench(request: BenchRequest, screen: Screen) -> tuple[BenchAnswer, int]:
 
 
 def choose_device_and_variants(request: BenchRequest, target: Target) -> Chosen:
-    """Device and variants of a command. `resources` only compiles GPU variants, without a GPU, too.
+    """Device and variants of a command. `resources` only compiles: its GPU variants need no GPU.
     Raises UsageError if the command times variants and all can only be emulated."""
     is_for_gpu = set(target.variants_on("cpu")).isdisjoint(request.variants)
     if request.subcommand == "resources" and is_for_gpu and not machine().gpus:
@@ -322,9 +322,9 @@ def step_pattern(request: BenchRequest) -> Pattern:
         raise UsageError(f"--with {request.arguments!r}: expected a JSON object", hint=hint)
     limits = {"budget_s": request.budget_s, "limit_s": request.limit_s}
     step = Step(id="step", title=action, action=action, arguments=arguments, **limits)
-    fields: dict[str, Any] = {"title": action, "problem": action, "use_when": (action,)}
-    fields["estimate"] = TimeBudget(minutes=request.limit_s / 60)
-    return Pattern(format=1, name="step", number=1, steps=(step,), **fields)
+    texts: dict[str, Any] = {"title": action, "problem": action, "use_when": (action,)}
+    minutes = TimeBudget(minutes=request.limit_s / 60)
+    return Pattern(format=1, name="step", number=1, estimate=minutes, steps=(step,), **texts)
 
 
 class VariantList(Printed):

@@ -85,7 +85,7 @@ class WaitingSession:
 
     @classmethod
     def read(cls, row: SessionRow, root: Path, card: RateCard) -> Self:
-        """Why a session in the folder `root` waits, and its cost. The reason may be a bad file."""
+        """Why a session in the folder `root` waits, and its cost; an unreadable file says why."""
         folder, status = sessions.SessionFolder(root / row.id), row.status or "open"
         try:
             head, record, lines = folder.head(), folder.record(), folder.lines()
@@ -224,7 +224,7 @@ class SessionLine(Model):
             if row.fastest:
                 ratio, variant = row.fastest
                 results["fastest"] = f"{variant} {say.speedup_text(ratio)}"
-        facts = {name: getattr(row, name) for name in ("target", "plan", "device")}
+        facts = {"target": row.target, "plan": row.plan, "device": row.device}
         is_running = row.status is None and is_locked(root / entry.folder / sessions.LOCK)
         status = "recorded" if row.recorded else row.status or ("running" if is_running else "open")
         return cls(id=entry.folder, status=status, reason=entry.problem, **facts, **results)

@@ -38,7 +38,7 @@ from loop.report.screen import Screen
 from loop.steps.setting import Setting, choose_device, choose_threads, read_setting, trusted_setting
 from loop.workers.program import run_untimed
 
-ROUNDS = 6  # Rounds of timed calls, an output each is judged: half wrong are missed once in 64.
+ROUNDS = 6  # Rounds of timed calls, each with one judged output: half wrong is missed once in 64.
 TRIALS = {kernelbench.NAME: 5, gpumode.NAME: 1, flashinfer.TRACE: 3, flashinfer.SOL: 10}
 """Format to its stated number of input sets per case."""
 MOST_CASES = 8  # Most cases on which controls are tried.
@@ -64,7 +64,7 @@ class TaskRequest:
 
     def ask_evaluator(self, task: ForeignTask, answer: Path, cases: int | None = None) -> Verdict:
         """The verdict of the format's evaluator on an answer; `not available` without its GPU or
-        checkout. `cases`: most cases to judge, in FlashInfer Trace. UsageError for no checkout."""
+        checkout. `cases`: most, in FlashInfer Trace; None: all. UsageError: no such checkout."""
         checkout = self.evaluator.absolute() if self.evaluator else None
         python, has_gpu = self.evaluator_python or sys.executable, bool(detect_gpus().usable)
         limit_s = 60 * self.limit_minutes

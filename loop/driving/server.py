@@ -1,4 +1,4 @@
-"""`loop mcp`: makes MCP tools of commands, adds tools for jobs, and serves them on stdin."""
+"""`loop mcp`: makes MCP tools of commands, adds tools for jobs, serves them on stdin and stdout."""
 
 import contextlib
 import datetime
@@ -167,8 +167,9 @@ def job_cancel(job: JobId = "last") -> JobState:
     return wait_for_job(folder, CANCEL_LIMIT_S)
 
 
-JOB_WAIT = Command("job wait", job_wait, mcp="reads")  # No command of the command line.
-JOB_CANCEL = Command("job cancel", job_cancel, mcp="ends")  # Nor is this.
+# These are no commands of the command line.
+JOB_WAIT = Command("job wait", job_wait, mcp="reads")
+JOB_CANCEL = Command("job cancel", job_cancel, mcp="ends")
 
 
 @dataclass(frozen=True)
@@ -242,7 +243,8 @@ GUIDE = """\
 loop judges changes to GPU and CPU kernels: correctness first, then speed with evidence.
 Start with `status`, or `targets_inspect` and `kernels_list` for a target that you do not know.
 A tool that starts work returns a job: `job_wait` until its state is `ended`.
-An error has `code`, `message` and `next`. If it is `untrusted`, ask your user to run `next`."""
+An error has `code`, `message` and `next`. If its code is `untrusted`, ask your user to run the
+command in `next`."""
 PROGRESS_S = 1.0  # Seconds between two progress messages.
 
 
@@ -269,12 +271,13 @@ def new_server() -> Server[Any]:
         for tool in TOOLS.values():
             command, effect = tool.command, tool.command.mcp
             texts = {"title": command.summary.rstrip("."), "description": command.help}
-            texts["name"] = tool.name
             schema = tool.arguments.model_json_schema(schema_generator=Untitled)
             hints = {"read_only_hint": effect == "reads", "destructive_hint": effect == "ends"}
             hints |= {"idempotent_hint": effect != "starts", "open_world_hint": False}
             annotations = types.ToolAnnotations(**hints)
-            described.append(types.Tool(input_schema=schema, annotations=annotations, **texts))
+            described.append(
+                types.Tool(name=tool.name, input_schema=schema, annotations=annotations, **texts)
+            )
         return types.ListToolsResult(tools=described)
 
     async def call(ctx: Any, params: types.CallToolRequestParams) -> types.CallToolResult:

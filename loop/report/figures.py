@@ -25,7 +25,7 @@ LEFT, RIGHT, TOP = 12.0, WIDTH - 24, 66.0
 INTERVAL_HEIGHT, NAME_HEIGHT, LEGEND_HEIGHT = 14.0, 16.0, 18.0
 """Height of an interval, of the workload's name above its intervals, of a line of the legend."""
 MAX_NAME_WIDTH = 150.0  # Most width of a variant's name.
-MAX_FACTOR_BEYOND = 4.0  # An interval so far beyond the outermost ratio is cut, with an arrow.
+MAX_FACTOR_BEYOND = 4.0  # An interval is cut so far beyond the outermost ratio, at an arrow.
 SHAPES = ("circle", "square", "triangle", "diamond")
 MAX_MARKS = 6
 _FINE_STEPS = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0)
@@ -74,7 +74,7 @@ class Figure:
 
     @property
     def html(self) -> str:
-        """The SVG without its style, for a page that has `STYLE`. Screen readers describe it."""
+        """SVG without its style, for a page with `STYLE`. Screen readers read its description."""
         box = f"0 0 {coord(WIDTH)} {coord(self.height)}"
         width, height = coord(WIDTH * PIXELS_PER_UNIT), coord(self.height * PIXELS_PER_UNIT)
         return (
@@ -123,7 +123,7 @@ def line(x1: float, y1: float, x2: float, y2: float, kind: str, *, width: float 
 
 
 def colour_class_of(variant_number: int) -> str:
-    """Colour class of a variant by its number, shifted after each turn of the shapes: 16 marks."""
+    """Colour class of a variant by number, shifted after each turn of shapes: 16 marks differ."""
     return f"h{(variant_number + variant_number // len(SHAPES)) % len(_HUES[0])}"
 
 
@@ -169,7 +169,8 @@ class Scale:
 
 
 def draw_ratios(verdicts: Sequence[Verdict], baseline: str) -> Figure | None:
-    """The figure of the lowest speeds against the baseline; None without any. It describes all."""
+    """The figure of speeds against the baseline; None without any. It shows the `MOST_WORKLOADS`
+    workloads with the lowest ratios; its description has all."""
     speeds = speed_verdicts(verdicts)
     if not speeds:
         return None

@@ -75,7 +75,7 @@ def _check_rows(checks: VariantChecks) -> Iterator[tuple[str, ...]]:
 
 
 def _failure_lines(checks: VariantChecks) -> Iterator[Line]:
-    """The first failure on each workload and layout (other seeds repeat it); the rest in number."""
+    """The first failure on each workload and layout (other seeds repeat it); a count of others."""
     first_failures: dict[tuple[str, str], Check] = {}
     for check in checks.checks:
         if not check.passed:
@@ -103,7 +103,7 @@ def _error_map_lines(check: Check) -> Iterator[str]:
             continue
         errors, part_texts = list[tuple[float, str]](), list[str]()
         for part in parts:
-            error = math.inf if part.largest is None else part.largest  # NaN, which JSON lacks.
+            error = math.inf if part.largest is None else part.largest  # NaN: JSON has none.
             error_text = "nan" if error > 1e300 else f"{error:.2g}"
             if part.count:
                 errors.append((error, error_text))
@@ -212,7 +212,7 @@ def mean_text(verdicts: Sequence[SpeedVerdict]) -> str:
 
 
 def trusted_mean(verdicts: Sequence[SpeedVerdict]) -> float | None:
-    """Geometric mean of the ratios; None if it is noise: no verdict, or too wide an interval."""
+    """Geometric mean of the ratios; None if all are inconclusive or an interval is too wide."""
     is_inconclusive = all(verdict.verdict == "inconclusive" for verdict in verdicts)
     if is_inconclusive or any(measurement.is_vague(verdict.interval) for verdict in verdicts):
         return None

@@ -70,7 +70,7 @@ def escape_literal(text: object) -> str:
 
 
 def escape_prose(text: object) -> str:
-    """Like `escape_literal`, but words between backticks stay code. Not for tables: `|` is code."""
+    """Like `escape_literal`, but code in backticks stays. Not for tables: it may have a `|`."""
     escaped = []
     for part in _SPAN.split(one_line(text)):
         is_code = _SPAN.fullmatch(part) is not None
@@ -86,7 +86,7 @@ def escape_paragraph(text: object) -> str:
 def inline_code(text: object) -> str:
     """Text as inline code; new lines become spaces."""
     line = one_line(text)
-    longest = max(map(len, re.findall("`+", line)), default=0)  # Of all fences in the code.
+    longest = max(map(len, re.findall("`+", line)), default=0)  # Of backticks in the code.
     fence = "`" * (1 + longest)
     space = " " if line.startswith("`") or line.endswith("`") else ""
     return f"{fence}{space}{line}{space}{fence}" if line else "``"

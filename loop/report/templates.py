@@ -15,7 +15,7 @@ from loop.report.sections import REPORT_LIMIT, sections_as_markdown
 def make_environment(
     templates: Path, *, autoescape: bool = True, finalize: Callable[[Any], Any] | None = None
 ) -> Environment:
-    """A Jinja2 environment for a folder of templates. A line of only a block leaves no line."""
+    """A Jinja2 environment for `templates`. A line with only a block leaves no blank line."""
     return Environment(
         loader=FileSystemLoader(templates),
         undefined=StrictUndefined,

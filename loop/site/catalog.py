@@ -80,7 +80,7 @@ class Contents:
 
 
 def pages(templates: Path, contents: Contents) -> Iterator[tuple[str, str]]:
-    """Yield (path from the top, text) of every file of the site. `templates`: of home.html.j2."""
+    """Yield path from the top and text of every file. `templates`: folder of home.html.j2."""
     env = site_environment(templates)
     target, newest = contents.target, tuple(reversed(contents.rows))
 
