@@ -132,6 +132,8 @@ def test_within_five_per_cent_the_same_is_decided_sooner(expected: str, mean: fl
 def test_six_quiet_blocks_are_the_same_within_five_per_cent_only(same_within: float, expected: str) -> None:
     assert expected == by_evidence(around(0.0, 0.001, 6), same_within=same_within).verdict
     assert "inconclusive" == by_evidence(around(0.0, 0.001, 4), same_within=same_within).verdict
+    of_campaign = by_evidence(around(0.0, 0.001, 6), candidate_number=1, same_within=same_within)
+    assert "inconclusive" == of_campaign.verdict  # `lacks_null_control` waits for MIN_BLOCKS.
 
 
 def test_where_a_third_of_the_blocks_disagrees_nothing_is_clear() -> None:
