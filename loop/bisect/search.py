@@ -115,7 +115,7 @@ class SearchEnd:
 
     @property
     def range(self) -> tuple[int, int] | None:
-        """First and last index of the first run that contains a culprit; None without one."""
+        """First and last index of the first culprit that is several commits; None without such."""
         runs = ((culprit.first, culprit.last) for culprit in self.confirmed)
         return next((run for run in runs if run[0] != run[1]), None)
 

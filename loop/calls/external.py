@@ -49,7 +49,7 @@ class ExternalCall(Prepared):
         super().__init__(call)
         self.variant = variant
         self.stated_s: float | None = None  # Time that the last run stated, if any.
-        self.refill(call)
+        self.refill(call)  # Writes its input files.
 
     def refill(self, call: Call) -> None:
         """Write a file for each input and the call's description; set `command`, `environment`."""

@@ -198,7 +198,7 @@ class Prepared(ABC):
         """Return a function that makes the call. Valid until the tensors move (`protect_zones`)."""
 
     def read_separate_outputs(self) -> list[bytes]:
-        """Bytes of the last outputs but for updated inputs, C order. Refused if one is invalid."""
+        """Bytes of each last output but updated inputs, C order. An override refuses bad ones."""
         return [memory.read_tensor() for memory in self.outputs]
 
     def read_output(self) -> bytes:

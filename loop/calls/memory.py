@@ -203,7 +203,7 @@ class Buffer(Memory):
     def __init__(
         self, nbytes: int, shift_bytes: int = 0, dtype: str = "float32", zone_bytes: int = PAGE
     ) -> None:
-        """`shift_bytes`: from a 64-byte boundary on. `zone_bytes`: of each zone, whole pages."""
+        """`shift_bytes`: past a 64-byte boundary. `zone_bytes`: size of each zone, whole pages."""
         self._shift_bytes, self._zone_bytes = shift_bytes, zone_bytes
         self._pages_bytes = -(-(nbytes + shift_bytes) // PAGE) * PAGE  # Pages of the tensor.
         self._first_page = self.FAR_BYTES + zone_bytes

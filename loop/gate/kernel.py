@@ -176,7 +176,7 @@ def build_sides(
 
 
 def usual_dtype(bench: Bench, side: Side) -> Dtype:
-    """Element type in which a side is checked: the one of its device, else the variant's first."""
+    """Element type to check a variant in: the target's for its device, else its own first."""
     device_dtype = bench.target.dtypes["cuda" if side.emulated else bench.device]
     return device_dtype if device_dtype in side.dtypes else side.dtypes[0]
 

@@ -120,7 +120,7 @@ def _work_key(row: SessionRow) -> tuple[object, ...]:
 def _weighted_runs(
     name: str, rows: Sequence[SessionRow], session: SessionRow
 ) -> Iterator[tuple[SessionRow, PatternRun, float]]:
-    """Complete runs of a pattern, latest first, each with session and weight for `session`: at most
+    """Runs of pattern `name` whose steps all ended, latest first, with session and weight: at most
     1, less for another environment, other work, an earlier run, or if only one compiles."""
     runs: list[tuple[SessionRow, PatternRun, float]] = []  # With the weight of their environment.
     has_warm_cache = False  # Whether a session here has filled the build cache for this work.

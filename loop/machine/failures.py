@@ -50,7 +50,7 @@ class Folders:
 
 
 def temporary_folder() -> Path:
-    """The folder of temporary files: the user's TMPDIR, as for children, or else the default."""
+    """The folder of temporary files: TMPDIR, which children inherit, or else Python's default."""
     with contextlib.suppress(FileNotFoundError):  # No temporary folder is writable.
         return Path(os.environ.get("TMPDIR") or tempfile.gettempdir()).absolute()
     return Path("/tmp")

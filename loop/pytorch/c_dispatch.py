@@ -224,7 +224,7 @@ class TorchOperator(ctypes.Structure):
 
 @cache
 def torch_libraries() -> tuple[ctypes.CDLL, ...]:
-    """PyTorch's shared libraries, already loaded: its Python module and what that needs."""
+    """PyTorch's loaded shared libraries, for `find_symbol`: its Python module and its C++ code."""
     folder = Path(torch.__file__).parent / "lib"
     named = [folder / f"lib{name}.so" for name in ("torch_cpu", "c10", "torch_cuda", "c10_cuda")]
     paths = [Path(torch._C.__file__), *(path for path in named if path.is_file())]

@@ -479,7 +479,7 @@ class Worktree:
         return {os.path.relpath(self.root / name, self.target) for name in names if name}
 
     def _require_own_worktree(self) -> None:
-        """Raises LoopError if git would change a folder other than this worktree."""
+        """Raises LoopError, as for a bug, if git would change a folder other than this worktree."""
         top = root_of(self.root)
         if top is None or top.resolve() != self.root.resolve():
             raise LoopError(f"{self.root} is no worktree of loop's: git uses {top}", exit_code=3)

@@ -145,5 +145,5 @@ def result_of_job(job: JobFolder, kind: type[OutputType]) -> Result[OutputType]:
 
 
 def write_samples(path: Path, samples: Mapping[str, Sequence[Segment]]) -> None:
-    """Write the raw samples of a step to a JSON file."""
+    """Write a step's samples (keys: `compare`, `measure`) as JSON. LoopError if it cannot."""
     write_atomic(path, _SAMPLES.dump_json({name: tuple(rows) for name, rows in samples.items()}))

@@ -110,7 +110,7 @@ def make_random_generator(
 
 
 def _resolve_sizes(sizes: Mapping[str, int | str], keywords: Mapping[str, Any]) -> dict[str, int]:
-    """Resolve the size of every axis: a keyword, a constant, or a formula of earlier axes."""
+    """Size of every axis: an int keyword, constant, or formula of earlier ones. ExpressionError."""
     size_by_axis = {name: value for name, value in keywords.items() if isinstance(value, int)}
     size_by_axis |= {name: size for name, size in sizes.items() if isinstance(size, int)}
     for name, formula in sizes.items():
