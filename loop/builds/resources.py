@@ -87,7 +87,7 @@ def read_defined_names(library: Path) -> tuple[str, ...] | None:
 
 def has_same_code(first: Path, second: Path, ids: tuple[str, str] = ("", "")) -> bool:
     """True if two libraries have equal bytes without symbols, debug sections and linker ids. `ids`:
-    their build ids, which are ignored. Raises OSError or subprocess.SubprocessError."""
+    build ids in their bytes, which are ignored. Raises OSError or subprocess.SubprocessError."""
     with tempfile.TemporaryDirectory() as scratch:
         contents, stripped = [], Path(scratch) / "stripped"
         for library, build_id in zip((first, second), ids, strict=True):

@@ -180,7 +180,7 @@ class Arena:
         for number, pool in enumerate(self.pools):
             if number in self.updated_inputs:
                 continue
-            judge_values = bytes(pool.current_values)  # A view compares slowly.
+            judge_values = bytes(pool.current_values)  # Comparing a memoryview is slow.
             if self.memory[pool.offset : pool.end] != judge_values:
                 changed.append(pool.tensor.name)
         return changed

@@ -352,7 +352,7 @@ class Places:
         self.input_addresses = [base + begin for begin in self.input_offsets]
         """Of each input's first window, as calls see it."""
         self.output_addresses = [base + begin for begin in self.output_offsets]
-        """Of each call's output, as calls see it."""
+        """One for each call: of all its outputs together, as calls see it."""
 
     def renew(self, call_count: int, rotations: Sequence[int]) -> None:
         """Make the tensors ready for so many timed calls. `rotations`: bytes to rotate inputs, on a

@@ -138,7 +138,7 @@ def _try_property(worker: KeptWorker, name: str, workload: Workload) -> Waiting[
         computed = yield from worker.ask(
             Compute(answer), limit_s=CALL_LIMIT_S, note=note, first_call_s=bench.first_call_s
         )
-        first_output = output_files(answer, computed)[0]  # Repeats of a call may differ.
+        first_output = output_files(answer, computed)[0]  # One file for each distinct output.
         question = question.replace(output_file=first_output)
     else:
         return "failed", f"{name} asks for more than {MOST_CALLS} calls on {workload.name}"

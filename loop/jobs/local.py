@@ -15,7 +15,7 @@ from loop.model.record import Where
 
 
 def check() -> None:
-    """Never fails: this executor needs nothing."""
+    """Never raises UsageError, as `check` of other executors may: this one needs nothing."""
 
 
 def slots(width: int) -> list[Slot]:

@@ -169,15 +169,15 @@ def note_lines(profiles: Sequence[Profile]) -> tuple[str, ...]:
 
 
 def parallelism_table(occupancies: Sequence[Occupancy]) -> Table | None:
-    """A row for each variant: the workload on which it fills its device least; None: no row."""
-    number_heads = (">Pieces of work", ">Places", ">Filled", ">Waves")
+    """For the report, a row a variant: the workload that fills its device least. None: no row."""
+    number_heads = (">Pieces of work", ">Places", ">Filled", ">Waves")  # `>`: aligned right.
     heads = ("Variant", "On", "Filled least on", *number_heads, "Limited by")
     rows = []
     for name in dict.fromkeys(occupancy.variant for occupancy in occupancies):
         of_variant = [occupancy for occupancy in occupancies if occupancy.variant == name]
         least = min(of_variant, key=lambda occupancy: (occupancy.share, occupancy.used))
         limit = least.limited_by
-        if least.unknown and least.resident > 1:
+        if least.unknown and least.resident > 1:  # With unknown resources, fewer may fit.
             limit += f" ({' and '.join(least.unknown)} not declared)"
         row = (
             name,

@@ -206,7 +206,7 @@ def speed_verdicts(verdicts: Iterable[Verdict]) -> list[SpeedVerdict]:
 
 
 def mean_text(verdicts: Sequence[SpeedVerdict]) -> str:
-    """The mean of these ratios as `geometric mean 1.63x`; empty if `trusted_mean` gives none."""
+    """Mean ratio as `geometric mean 1.63x`; empty: all inconclusive, or an interval is too wide."""
     mean = trusted_mean(verdicts)
     return "" if mean is None else f"geometric mean {say.speedup_text(mean)}"
 

@@ -48,9 +48,9 @@ def resolve_plan(
     variants: Collection[str] = (),
 ) -> ResolvedPlan:
     """The plan with every pattern that it can reach: by its list, its `otherwise` and their `next`.
-    `plans`, `variants`: names that it may use. Raises DefinitionError with all mistakes."""
+    `plans`: allowed in `otherwise`; `variants`: in expressions. DefinitionError: all mistakes."""
     complaints = check_plan(plan, patterns, plans, variants)
-    names = (*plan.value.patterns, plan.value.otherwise or "")
+    names = (*plan.value.patterns, plan.value.otherwise or "")  # If the goal is missed; or a plan.
     reachable_names = list(dict.fromkeys(name for name in names if name in patterns))
     for name in reachable_names:  # Patterns that `next` names are appended in the loop.
         for rule in patterns[name].value.next:

@@ -207,8 +207,8 @@ class Walk:
     def _run_step(
         self, run: int, pattern: Pattern, index: int, state: PatternState
     ) -> Generator[WalkEvent, None, Finished]:
-        """Run, skip or reuse step number `index` (from 1) of a pattern, and yield what happens.
-        Returns its record. A step whose output has an `identity`, as of a build, is not reused."""
+        """Run, skip or reuse step `index` of pattern run `run`, both from 1. Returns its record.
+        Yields what happens. A step whose output has an `identity`, as of a build, is not reused."""
         step = pattern.steps[index - 1]
         key = (run, pattern.name, step.id)
         earlier_record = self.reusable.get(key)
@@ -233,7 +233,7 @@ class Walk:
         else:
             yield StepBegan(started)
             record, samples = yield from self._act_and_judge(step, started, state)
-        drop_later_records(self.reusable, record)
+        drop_later_records(self.reusable, record)  # None, unless its `identity` changed.
         yield StepEnded(record, samples)
         return record
 

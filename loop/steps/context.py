@@ -165,8 +165,8 @@ class ResultLifetime(Model):
 
 
 def dependency_hash(context: Context, action: str, *build_ids: str) -> str:
-    """Hash of all that a step's result depends on but the seed: loop, machine, target, variants,
-    workloads and `build_ids`. Empty outside a session: nothing is reused then."""
+    """Hash of all that a step's result depends on but the seed: loop, machine, variants, workloads,
+    `build_ids`, files that no compiler reads. Empty outside a session: nothing is reused then."""
     task, bench = context.task, context.bench
     if not task.uncompiled_hash:
         return ""

@@ -173,7 +173,7 @@ class Contest:
         return {name: word for name, word in words.items() if word in ("faster", "slower")}
 
     def null_control(self, timings: Timings) -> NullControl:
-        """The result of timing the variant against itself."""
+        """The result of timing the variant against itself. Only for a contest with `controls`."""
         rival = self.controls[0]  # The second is the slowed copy.
         decisions = self.decisions(timings, rival)
         words = [decision.verdict for decision in decisions]

@@ -213,7 +213,7 @@ class Decision:
 def needed_evidence(workloads: int, candidate_number: int = 0) -> float:
     """The e-value for `faster` and `slower`: one false in 1,000 a workload, one in 100 a session.
     For candidate number k of a campaign, `faster` needs 20 k (k + 1) a workload: 1 / (20 k (k + 1))
-    of all k add up to 1/20: at most one campaign in 20 keeps anything false. 0: no campaign."""
+    of all k add up to 1/20: at most 1 campaign in 20 keeps anything false. 0: none, or `slower`."""
     for_campaign = 20.0 * candidate_number * (candidate_number + 1)
     return max(1000.0, 100.0 * workloads, for_campaign * workloads)
 

@@ -320,14 +320,14 @@ class TargetFunctions:
 
     def run_checker(self, inputs: Inputs, expected: Any, outputs: Sequence[Tensor]) -> str:
         """Run the task's own checker and return its complaint; empty if it accepts the outputs.
-        `expected`: the reference's raw result. Raises Refused if the checker raises."""
+        `expected`: the reference's raw result. Refused if it raises other than AssertionError."""
         assert self.checker is not None
         assert self.target.checker is not None
         call, split_result = inputs.call, split_structure(expected)
         tensor_count = len(split_result.tensors)
         if tensor_count != len(outputs):
             problem = f"the checker cannot be given what the reference gives on {call.key}"
-            reason = f"it gives {len(outputs)} outputs, but {tensor_count} tensors of their own"
+            reason = f"it gives {len(outputs)} outputs, but {tensor_count} distinct tensors"
             raise Refused(f"{problem}: {reason}")
         pairs = zip(outputs, split_result.tensors, strict=True)
         on_device = [output.to(reference.device) for output, reference in pairs]

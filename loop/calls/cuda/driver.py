@@ -142,7 +142,7 @@ class Driver:
 
 @functools.cache
 def load_driver(library: str = LIBRARY) -> Driver:
-    """Load and initialise the driver, once. Raises NoDevice without driver or GPU, else Refused."""
+    """Load and start the driver, once. NoDevice: no driver or GPU. Refused: too old, or fails."""
     try:
         driver = Driver(ctypes.CDLL(library))
     except OSError as error:
