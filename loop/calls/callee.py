@@ -78,7 +78,7 @@ def import_file(path: str) -> ModuleType:
         return sys.modules[full_path]
     if not os.path.isfile(full_path):
         raise FileNotFoundError(f"{path} is not there")
-    search_folder(os.path.dirname(full_path), comes_last=True)
+    search_folder(os.path.dirname(full_path), comes_last=True)  # Still before Python's own folders.
     spec = importlib.util.spec_from_file_location(full_path, full_path)
     assert spec is not None
     assert spec.loader is not None

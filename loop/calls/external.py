@@ -159,14 +159,14 @@ def _read_output(path: Path, tensor: TensorFile) -> bytes:
 
 
 def describe_file(tensor: TensorFile, path: Path) -> dict[str, Any]:
-    """JSON description of a tensor's file."""
+    """JSON that tells a program of a tensor. `path`: the program's own file, not `tensor.path`."""
     return {"name": tensor.name, "path": str(path), "shape": tensor.shape, "dtype": tensor.dtype}
 
 
 def stated_seconds(output: str, measured_s: float) -> float | None:
     """The time that a program states as `{"seconds": ...}` in the last line of its output; None if
     it states none. `measured_s`: our measured time of the whole program. Raises Refused if the
-    stated time is no positive number, or longer than that."""
+    stated time is no positive number, or above `MAX_CLOCK_RATIO` times that. `output`: stdout."""
     line = (output.strip().splitlines() or [""])[-1].strip()
     if not line.startswith("{") or not re.search("""["']seconds["']""", line):
         return None

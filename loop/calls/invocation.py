@@ -324,7 +324,7 @@ class Stage:
         return 0
 
     def finish_results(self) -> None:
-        """Have a GPU finish each result, including deferred work. Only Python functions need it."""
+        """On a GPU, timed apart from the calls: do deferred work. Only Python functions need it."""
 
     def copy_results(self) -> None:
         """Copy the result of each call to where the judge reads it."""
@@ -399,7 +399,7 @@ class TimedCalls(ABC):
         """Overwrite what earlier calls returned, so that a reused result shows."""
 
     def finish(self, results: list[Any]) -> Any:
-        """On a GPU: have it finish what calls returned. Returns it as `copy_results` takes it."""
+        """On a GPU, after the timed calls: finish what they returned, for `copy_results`."""
         return results
 
     def copy_results(self, windows: Windows, results: Any) -> None:

@@ -9,7 +9,7 @@ MAX_ERROR_CHARACTERS = 1000  # Longest error message: an exception may print a w
 
 
 def search_folder(folder: str, *, comes_last: bool = False) -> None:
-    """Have Python search a folder for modules, before or after the target's other folders; once."""
+    """Search a folder for modules before Python's own. `comes_last`: after the target's others."""
     if folder not in FOLDERS:
         position = len(FOLDERS) if comes_last else 0
         FOLDERS.insert(position, folder)

@@ -262,7 +262,7 @@ class FunctionCalls(TimedCalls):
         return runs
 
     def copy_results(self, windows: Windows, results: Any) -> None:
-        """As in `TimedCalls`. Raises Refused for a result of another kind or shape."""
+        """As in `TimedCalls`. Raises Refused for results of wrong number, kind, shape or type."""
         self.places.return_outputs(windows)
         if self.callee.terms.passes_outputs:
             return
@@ -316,7 +316,7 @@ class DeviceFunctionCalls(FunctionCalls):
         synchronize()
 
     def finish(self, results: list[Any]) -> Any:
-        """As in `TimedCalls`: copy each result, which computes lazy ones. Stacks single outputs."""
+        """As in `TimedCalls`, after timing: copy results; lazy ones compute. Stacks single ones."""
         if self.callee.terms.passes_outputs:
             return results
         all_outputs = [self.callee.checked_outputs(result) for result in results]

@@ -58,7 +58,7 @@ def bench_options(
     threads: Threads = None,
     seed: Seed = 0,
 ) -> None:
-    """Shared parameters of commands that judge variants without a session."""
+    """Shared parameters of `loop kernels verify`, `check`, `measure` and `prove-gate`."""
 
 
 BENCH = {"work": RUNS, "mcp": "starts", "shared": bench_options}

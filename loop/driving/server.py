@@ -148,7 +148,7 @@ def find_job(name: str) -> JobFolder:
 
 
 def wait_for_job(job: JobFolder, limit_s: float) -> JobState:
-    """Wait until a job ends, at most `limit_s` and `LONGEST_WAIT_S`. Returns its state then."""
+    """Wait until a job ends, at most `limit_s` and 50 s. Returns `read_state` of it then."""
     end = time.monotonic() + min(limit_s, LONGEST_WAIT_S)
     while job.state in UNENDED_STATES and time.monotonic() < end:
         time.sleep(0.05)

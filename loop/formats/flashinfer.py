@@ -162,8 +162,8 @@ def find_root(path: Path) -> Path:
 
 
 def _read_workloads(dialect: str, path: Path) -> list[Workload]:
-    """The workloads of a task: those beside a definition of SOL-ExecBench (without a file of them,
-    DefinitionError); of a FlashInfer Trace, those in the files of the definition's name."""
+    """The workloads of a task. `path`: the folder of a SOL-ExecBench definition (DefinitionError if
+    it has no file of workloads), or a FlashInfer Trace's definition, whose stem is its name."""
     if dialect == SOL:
         files = [path / WORKLOAD_FILE]
         if not files[0].is_file():

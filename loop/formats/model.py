@@ -298,7 +298,7 @@ def make_variants(
     task: ForeignTask, answers: Mapping[str, Path], function: str, pattern: str, reference: str
 ) -> dict[str, dict[str, Any]]:
     """Name to fields of a variant for each answer, which has to define `function`; without any, for
-    the task's own `reference` (`module:function`). `pattern`: a name's module. Raises LoopError."""
+    the task's `reference`. `pattern`: a name's module. LoopError, also if a package is missing."""
     if not answers:
         return {REFERENCE_VARIANT: variant_fields(task, *reference.split(":"))}
     variants = {}

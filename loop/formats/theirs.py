@@ -223,7 +223,7 @@ def _prepare_trace(request: ForeignAnswer, folder: Path) -> list[Step]:
 
 
 def _read_traces(results: StepResults) -> Verdict:
-    """`right` if every workload passed, `failed` without any; `speedup`: the geometric mean."""
+    """`right` if every workload passed, `failed` without any. `run_evaluator` catches errors."""
     _, _, result = results[-1]
     traces = [json.loads(line) for line in result.splitlines() if line.strip()]
     if not traces:

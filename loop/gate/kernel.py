@@ -213,7 +213,7 @@ def workloads(
 
 
 def unjudged_workload_names(context: Context) -> set[str]:
-    """Names of workloads that the session's last verification left unjudged; empty without one."""
+    """Names of workloads whose reference failed in the last verification; empty without one."""
     verification = context.latest_output("kernel.verify", VerifyOutput)
     sides = (*verification.variants, verification.control) if verification else ()
     checks = [check for side in sides if side for check in side.checks]

@@ -156,7 +156,7 @@ class Slot:
         raise NotImplementedError
 
     def close(self) -> None:
-        """Release what the slot holds. Called once, after its last job."""
+        """Release what the slot holds, as a connection. Called once, after its last job."""
 
 
 def load_executor(name: str) -> Any:

@@ -183,7 +183,7 @@ class JobFolder:
         (self.path / CANCEL).touch()
 
     def write_runner(self, pid: int) -> None:
-        """Note that process `pid` runs the job: number, start time, boot id and pid namespace."""
+        """Note as runner: `process_name` of `pid` (empty: it has ended), system's id. LoopError."""
         write_atomic(self.path / RUNNER, f"{process_name(pid)} {_system_id()}", durable=False)
 
     def write_tries(self, tries: int) -> None:
@@ -203,7 +203,7 @@ class JobFolder:
         return self.write_end(code)
 
     def reset(self) -> None:
-        """Delete all that runs of the job wrote; its task, input files and count of tries stay."""
+        """Delete what runs or a cancel request wrote; task, input files and count of tries stay."""
         for name in (EXIT_CODE, RUNNER, CANCEL, HEARTBEAT, STDOUT, STDERR, WHERE, MANIFEST):
             (self.path / name).unlink(missing_ok=True)
         shutil.rmtree(self.path / RESULTS, ignore_errors=True)

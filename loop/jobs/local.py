@@ -45,8 +45,8 @@ class LocalSlot(Slot):
     """A GPU or the processor of this machine. `cores`: numbers its jobs may use; empty: all."""
 
     def __init__(self, where: Where, cores: Sequence[int] = ()) -> None:
-        self.where, self.cores = where, cores
-        self.uuid, self.gpu = where.uuid, where.device != "cpu"
+        self.where, self.cores = where, cores  # Core numbers; empty: all, as for a processor.
+        self.uuid, self.gpu = where.uuid, where.device != "cpu"  # A processor has an id, too.
 
     def run_in_slot(self, job: JobFolder) -> None:
         """Run a job on the slot's cores. Locks the GPU: two executors of this user may share it."""

@@ -141,14 +141,14 @@ class TargetState:
         return unjudged
 
     def describe_state(self, rows: Sequence[SessionRow]) -> tuple[str, ...]:
-        """Sentences: what is wrong or unchecked; else that everything was checked and is right."""
+        """What is wrong or unjudged; else variants judged on too few workloads; else ALL_RIGHT."""
         sentences = [*map(wrong_sentence, self.failures_by_variant(rows).values())]
         if unjudged := self.find_unjudged(rows):
             sentences.append(unjudged_sentence(unjudged))
         few, total = list[str](), self.workload_count
-        for name, sets in self.declared_workloads.items():
+        for variant, sets in self.declared_workloads.items():
             if 2 * (count := len(set().union(*sets.values()))) < total:
-                few.append(f"{name} was judged on {count} of {total} workloads alone: name more")
+                few.append(f"{variant} was judged on {count} of {total} workloads alone: name more")
         return tuple(sentences or few or [ALL_RIGHT])
 
 

@@ -125,7 +125,7 @@ class Grants(RootModel[dict[str, str]]):
 
     @classmethod
     def read(cls) -> dict[str, str]:
-        """Read the grants; empty, with a message, if the file is damaged or others may write it."""
+        """Folder to hash; empty, with a message, if the file is damaged or others may write it."""
         path = state_folder() / GRANTS_FILE
         if distrust_reason := places.explain_foreign_access(path):
             remark_once(f"{path} is not used: {distrust_reason}; nothing is allowed")

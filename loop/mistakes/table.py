@@ -207,7 +207,7 @@ class ErringInvoke:
         self.invoke, self.settings, self.on_gpu = invoke, settings, on_gpu
         self.memory: dict[Any, Any] = {}  # Memory of the mistake between calls.
         self.device_memory: dict[tuple[int, int], DeviceMemory] = {}
-        """Device memory for the honest variant's arguments, by (argument number, bytes)."""
+        """Copies of the honest variant's host arrays on the GPU, by (argument number, bytes)."""
 
     def __call__(self, inputs: Any, output: Any, numbers: Any, stream: int | None) -> None:
         """As `Compiled.invoke`, with the mistake. `stream`: of the GPU; None on the host."""

@@ -66,7 +66,7 @@ class Ledger(Printed):
     totals: Costs
     rows: tuple[Costs, ...]
     spared_minutes: float
-    """Measured minutes that sessions saved."""
+    """Minutes of compiling that the build cache spared, as measured when it compiled."""
     spared_usd: float
     roi: float | None
     """(Saved - cost) / cost, in dollars; None if nothing was charged or saved."""
@@ -93,7 +93,7 @@ class Ledger(Printed):
                 rows[-1].append("?" if usd is None else f"{usd:.{decimals}f}{plus}")
         screen.table(("session", "min", "GPU", "AI", "engineer", "all"), rows)
         screen.data("")
-        if self.spared_minutes:
+        if self.spared_minutes:  # Compile time that the build cache saved.
             roi = "" if self.roi is None else f"; ROI {self.roi:.3g}"
             amount = f"{self.spared_minutes:.1f} min, {say.usd(self.spared_usd)}"
             screen.prose(f"spared, as measured here: {amount}{roi}")

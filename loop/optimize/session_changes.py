@@ -93,7 +93,7 @@ def may_change(name: str, files: Sequence[str], existing: Collection[str]) -> bo
 
 
 def brief_path(briefs_folder: Path, brief: Brief) -> Path:
-    """Path of a brief's Markdown page; its JSON is next to it."""
+    """Path of a brief's Markdown page; `<number>-brief.json` lies next to it."""
     return briefs_folder / f"{brief.number}-brief.md"
 
 
@@ -199,7 +199,7 @@ class SessionChanges:
 
     @property
     def decisions(self) -> list[tuple[int, DecisionOutput]]:
-        """Run number and decision of each judged change."""
+        """Number of the pattern run, and decision, of each judged change."""
         return outputs_by_run(self.finished, DecisionOutput)
 
     @property

@@ -338,7 +338,7 @@ def _drawing_call(tensor: TensorSpec, first_normal: TensorSpec | None) -> str:
 
 
 def _executed_names(text: str, name: str) -> dict[str, Any]:
-    """Execute a module's source text; returns what it defines by name. `name`: in tracebacks."""
+    """Execute the source of a module to be written; returns what it defines. `name`: its name."""
     names: dict[str, Any] = {"__name__": name}
     exec(compile(text, f"{name}.py", "exec"), names)
     return names

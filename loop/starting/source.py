@@ -213,7 +213,7 @@ def _plain_function(path: Path, text: str, name: str, entries: Sequence[str]) ->
     for function in [candidates[name]] if name in candidates else suspects:
         if function.problem:
             raise function.unclear(function.problem, "instantiate it in the file")
-        for parameter in function.parameters:
+        for parameter in function.parameters:  # Of a suspect: a candidate here has a problem.
             if not parameter.dtype:
                 problem = f"`{parameter.text}` of {function.name} is no pointer to elements"
                 hint = f"expected {EXAMPLE}; or load it in Python, --from module:function"
@@ -324,10 +324,10 @@ def write_entry(
     constants: Mapping[str, Any],
     fixed_sizes: Mapping[str, int],
 ) -> tuple[str, list[str]]:
-    """C source of the entry that calls a plain function, and a note on each guess. `outputs`:
-    without inputs that are changed in place; `attributes`: of the reference; `constants`: parameter
-    to its `--set` value; `fixed_sizes`: sizes given as numbers, by the letter that loop chose. A
-    parameter of that name may be another size. Raises UsageError if a parameter is unclear."""
+    """C source of the entry that calls a plain function, and notes on guessed numbers and scratch
+    memory. Tensors match by name, else by order. `outputs`: without inputs changed in place;
+    `attributes`: of the reference; `constants`: parameter to its `--set` value; `fixed_sizes`: size
+    by the letter that loop chose: a parameter may share it. UsageError: a parameter is unclear."""
     if function.path.suffix == ".cu" and STREAM not in [each.type for each in function.parameters]:
         message = f"{function.name} does not say on which stream it launches"
         raise function.unclear(message, f"give it `{STREAM} stream`, and launch on that")

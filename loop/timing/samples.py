@@ -191,15 +191,15 @@ def rounds_with_both(
 
 
 def log_ratios(segments: Iterable[Segment], reference: str, candidate: str) -> list[float]:
-    """One log(reference time / candidate time) a round, for the segments of one workload. Rounds
-    that slowed one side only do not count; disturbed ones do if fewer than two are undisturbed."""
+    """One log(reference time / candidate time) for each counted round of one workload. Not counted:
+    the GPU slowed one side only; other programs disturbed it, unless fewer than two are left."""
     return [log_ratio for _, log_ratio in counted_rounds(segments, reference, candidate)]
 
 
 def counted_rounds(
     segments: Iterable[Segment], reference: str, candidate: str
 ) -> list[tuple[int | None, float]]:
-    """`log_ratios`, each with its round's set of processes; None for processes of its own."""
+    """`log_ratios`, each after the number of its round's process set; None: a set of its own."""
     rounds = rounds_with_both(segments, reference, candidate)
     rounds = [sides for sides in rounds if find_gpu_slowdown(*sides) is None]
     undisturbed = [sides for sides in rounds if not is_unevenly_disturbed(*sides)]

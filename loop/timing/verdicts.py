@@ -188,7 +188,7 @@ def tally_words(verdicts: Sequence[SpeedVerdict]) -> str:
 def invalid_verdict(
     variant: str, workload: str, against: Against, cause: Cause, reason: str
 ) -> NoSpeedVerdict:
-    """A verdict on a timing that cannot be trusted."""
+    """A verdict on a timing that is untrue or unfair. A noisy one is `inconclusive` instead."""
     return NoSpeedVerdict(
         variant=variant,
         workload=workload,

@@ -200,7 +200,7 @@ class Bench(contextlib.AbstractContextManager["Bench"]):
 
     def make_side(self, name: str, build: Build | None = None, *, emulated: bool = False) -> Side:
         """Combine a variant with its build; name `baseline`: the target's. Without a `build`, no
-        worker can load a compiled variant. `emulated`: the variant as the emulator runs it."""
+        worker can load a compiled one. `emulated`: by the emulator; LoopError: no sanitizers."""
         modules, function, environment = self.target.modules, FunctionTerms(""), dict[str, str]()
         if modules is not None:
             arguments = modules.arguments.python if modules.arguments else ""

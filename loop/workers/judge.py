@@ -311,9 +311,9 @@ class Judge:
                 update["fits"] = self._find_fitting_faults(inputs, right, index, outputs)
         return worst.model_copy(update=update)
 
-    def _find_worst(self, right: Truth, outputs: list[Tensor]) -> Finding:
+    def _find_worst(self, right: Truth, results: list[Tensor]) -> Finding:  # For one output.
         compare = partial(truth.compare_output, right, limits_by_plain=self.plain is not None)
-        return max(map(compare, outputs), key=lambda finding: finding.badness)
+        return max(map(compare, results), key=lambda finding: finding.badness)
 
     def _allow_input_rounding(self, answer: Answer, index: int) -> Truth:
         """Widen the allowed error of output `index` by what a sound summation and exp may lose.

@@ -229,7 +229,7 @@ def _shifted_outputs(right_output: Tensor, dimensions: Sequence[str]) -> Iterato
 
 
 def _changed_results(right: Tensor, *, is_integer: bool) -> Iterator[Suspect]:
-    """Yield suspects that change a right result: zeros, signs, overflow, off by one."""
+    """Yield suspects that change a float64 right result: zeros, signs, overflow, off by one."""
     answers = {
         "nothing were computed (zeros)": torch.zeros_like(right),
         "negative results were zero": right.clamp(min=0),

@@ -103,7 +103,7 @@ class Truth:
         return replace(self, allowed=torch.minimum(self.allowed, reduced))
 
     def mask_wrong(self, output: Tensor, allowed: Tensor | None = None) -> Tensor:
-        """Mask of an output's wrong elements. `allowed`: errors in place of the truth's own. If the
+        """In the judge: mask of wrong elements. `allowed`: errors in place of the truth's. If the
         tolerance's share `matched` is right, other errors up to its `cap` are forgiven."""
         allowed = self.allowed if allowed is None else allowed
         wrong_mask = mask_outside(output, self.reference, allowed)

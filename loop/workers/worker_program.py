@@ -377,8 +377,8 @@ class WorkerProgram:
                 the_device()
 
     def compute(self, request: messages.Compute) -> messages.Computed:
-        """Check one call; write its distinct outputs to files and report what it noticed. An output
-        of enclosed calls alone has no digest: at other addresses its last bits may differ."""
+        """Check one call; write its distinct outputs to files and report what it noticed. Only an
+        output that open guard zones gave, too, has a digest: elsewhere its last bits may differ."""
         check = self.find_candidate(request.mistake).check(request)
         call_ranges, digests = [], []
         for number, output in enumerate(check.outputs):

@@ -97,7 +97,7 @@ def quote(value: Any) -> str:
 
 @dataclass(frozen=True)
 class Document:
-    """Plain data from one file, with the position of each value, and of each key of a mapping."""
+    """Plain data of one YAML or JSON file, with positions of its values and of mappings' keys."""
 
     name: str
     data: Any = None
@@ -157,7 +157,7 @@ def short_path(path: Path) -> str:
 
 
 def _read(path: Path, name: str) -> str:
-    """Read a file as text. Raises DefinitionError if it is unreadable, no UTF-8, or above 1 MiB."""
+    """Read a YAML file's text. DefinitionError: it is unreadable, no UTF-8, or above 1 MiB."""
     try:
         if path.exists() and not path.is_file():
             raise _definition_error(name, (1, 1), "a file", "a folder or a device")
