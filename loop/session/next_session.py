@@ -204,12 +204,14 @@ def _shell_command(
     if len(idea.blamed_commits) > 1:
         return show_command(idea.blamed_commits, "-C", str(folder))
     options = ["--variant", idea.variant] if idea.variant else []
-    if idea.failed_check is not None:  # Repeat its checks, also on a machine with other devices.
+    if idea.failed_check is not None:  # Repeat its checks; leave out options that are the default.
         row = idea.failed_check.row
         options += ["--seed", str(idea.failed_check.judgement.seed)]
         if row.threads != choose_threads(None) and row.device == "cpu":
             options += ["--threads", str(row.threads)]
-        options += [] if "--device" in target_options else ["--device", row.device]
+        chosen = choose_device("auto", setting.target, (idea.variant,) if idea.variant else ())
+        if row.device != chosen and "--device" not in target_options:
+            options += ["--device", row.device]
     words = ["loop", "run", "pattern", idea.plan, *options, *target_options]
     if idea.plan in setting.plans:
         words = ["loop", "run", "session", idea.plan, *options, *target_options, *host_options]
