@@ -6,7 +6,7 @@ import operator
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain, product
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -206,18 +206,18 @@ def workloads(
 ) -> tuple[Workload, ...]:
     """Workloads of the sets, without those that the session's last verification left `not judged`.
     `seed`: of their values; `device`: of the default element type; None: the session's."""
-    target, unjudged = context.bench.target, unjudged_workload_names(context)
+    target, unjudged = context.bench.target, unjudged_workloads(context)
     dtype = target.dtypes[device or context.bench.device]
     in_sets = expand_sets(target, sets, dtype, context.task.seed if seed is None else seed)
     return tuple(workload for workload in in_sets if workload.name not in unjudged)
 
 
-def unjudged_workload_names(context: Context) -> set[str]:
-    """Names of workloads whose reference failed in the last verification; empty without one."""
+def unjudged_workloads(context: Context) -> dict[str, str]:
+    """Name to reason of workloads that the last verification left `not judged`."""
     verification = context.latest_output("kernel.verify", VerifyOutput)
     sides = (*verification.variants, verification.control) if verification else ()
     checks = [check for side in sides if side for check in side.checks]
-    return {check.workload.name for check in checks if check.status == "not judged"}
+    return {check.workload.name: check.message for check in checks if check.status == "not judged"}
 
 
 def planned_check_sets(context: Context) -> list[str]:
@@ -440,9 +440,10 @@ BLIND_SPOTS = {
 
 
 def describe_blind_spots(
-    weaknesses: Weaknesses, target: Target, zeros_pass: Sequence[str]
+    weaknesses: Weaknesses, target: Target, zeros_pass: Sequence[str], tried: Sequence[Workload]
 ) -> Iterator[str]:
-    """Sentences on mistakes that a target's values cannot show; zeros pass on `zeros_pass`."""
+    """Sentences on mistakes that a target's values cannot show; zeros pass on `zeros_pass`.
+    `tried`: the workloads on which a variant's output was compared."""
     for kind, spot in BLIND_SPOTS.items():
         names = weaknesses.get(kind, ())
         # Only outputs that are indices tell equal values apart.
@@ -468,20 +469,24 @@ def describe_blind_spots(
         names_text = ", ".join(zeros_pass[:3]) + more
         fact = f"the right output is zero within what is allowed on {names_text}"
         yield f"{fact}: a kernel that writes zeros would pass"
-    numbers: list[dict[str, Any]] = [{**w.sizes, **w.attributes} for w in all_workloads]
-    integers = [name for name, value in numbers[0].items() if type(value) is int]
-    counts = {name: [each[name] for each in numbers] for name in integers}
+    counts, elements = dict[str, set[int]](), set[int]()
+    for workload in tried:
+        for name, value in {**workload.sizes, **workload.attributes}.items():
+            if type(value) is int:
+                counts.setdefault(name, set()).add(value)
+        for shape in (*target.signature.inputs.values(), *target.signature.outputs.values()):
+            sizes = [workload.sizes.get(dimension) for dimension in shape.split()]
+            known_sizes = [size for size in sizes if size is not None]
+            if len(known_sizes) == len(sizes):
+                elements.add(math.prod(known_sizes))
     without_zero = ", ".join(name for name, values in counts.items() if 0 not in values)
-    short = ", ".join(name for name in all_workloads[0].sizes if max(counts[name]) < 1 << 16)
-    shapes = {**target.signature.inputs, **target.signature.outputs}.values()
-    elements = list[int]()
-    for shape, workload in product(shapes, all_workloads):
-        elements.append(math.prod(workload.sizes.get(dim, 1) for dim in shape.split()))
     untried = [f"0 of {without_zero}"] if without_zero else []
-    untried += [f"more than {(1 << 16) - 1:,} of {short}"] if short else []
-    untried += ["2^31 elements in a tensor"] if max(elements, default=0) < 1 << 31 else []
+    largest = ", ".join(f"{name} > {max(values):,}" for name, values in counts.items())
+    untried += [largest] if largest else []
+    untried += [f"more than {max(elements):,} elements in a tensor"] if elements else []
     if untried:
-        yield f"no workload has {', or '.join(untried)}: a kernel that is wrong there would pass"
+        fact = f"no workload tried has {', or '.join(untried)}"
+        yield f"{fact}: a kernel that is wrong there would pass"
 
 
 class NoKnownGood(Exception):
@@ -565,7 +570,10 @@ def conclude_verification(
     left_out += (*no_room, *dict.fromkeys(text for share in shares for text in share.notes))
     blind_spots = functools.reduce(common_weaknesses, [share.blind_spots for share in shares])
     zeros_pass = [name for share in shares for name in share.zeros_pass]
-    left_out += describe_blind_spots(blind_spots, context.bench.target, zeros_pass)
+    untested = ("not judged", "unsupported")
+    compared = [check for checks in all_checks for check in checks.checks]
+    compared_on = [check.workload for check in compared if check.status not in untested]
+    left_out += describe_blind_spots(blind_spots, context.bench.target, zeros_pass, compared_on)
     tried = distinct_workloads(workloads, beyond=skipped)
     untaken = {side.name: describe_untaken_workloads(side, tried) for side in sides}
     left_out += [f"{variant} on {text}" for variant, texts in untaken.items() for text in texts]

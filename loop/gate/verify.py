@@ -533,7 +533,8 @@ def describe_fault(side: Side, reply: Computed, finding: Finding, place: str) ->
     That outputs differ from call to call is a fault of a `deterministic` side only; a Python
     variant may differ by the order of sums: libraries choose it by threads and addresses."""
     wrong_text = f"{finding.wrong:,} of {finding.total:,} elements wrong"
-    wrong_text += f" in {finding.output}" if finding.output else ""
+    output_word = "output " if finding.output[:1].isdigit() else ""  # Unnamed outputs have numbers.
+    wrong_text += f" in {output_word}{finding.output}" if finding.output else ""
     gave_several_outputs = len(reply.digests) > 1  # For the same inputs.
     if reply.replaced_functions:
         names = ", ".join(reply.replaced_functions[:3])

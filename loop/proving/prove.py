@@ -9,7 +9,7 @@ from time import monotonic
 from typing import Any, Literal
 
 from loop.base.processes import Waiting
-from loop.gate.kernel import build_sides, distinct_workloads, unjudged_workload_names, usual_dtype
+from loop.gate.kernel import build_sides, distinct_workloads, unjudged_workloads, usual_dtype
 from loop.gate.model import PropertiesOutput
 from loop.gate.verify import CALL_LIMIT_S, Job, SideChecker, workload_key
 from loop.model.base import Model
@@ -381,7 +381,7 @@ def prove_gate(context: Context, arguments: ProofTerms) -> RunningAction[GateOut
     compiled = [name for name, side in sides.items() if side.kind == "c_abi"]
     proof, start_time = Proof(), monotonic()
     tried_variants, not_exercised = list[str](), list[str]()
-    unjudged = unjudged_workload_names(context)
+    unjudged = unjudged_workloads(context)
     for variant in variants if arguments.python else compiled or variants:
         if tried_variants and monotonic() - start_time > context.budget_s:  # One always is tried.
             break

@@ -11,7 +11,7 @@ import psutil
 from loop.base.locks import LockHeld, locked
 from loop.base.places import shared_locks
 from loop.base.processes import Tick, Waiting
-from loop.gate.kernel import compile_all, variants_to_build, workloads
+from loop.gate.kernel import compile_all, unjudged_workloads, variants_to_build, workloads
 from loop.machine import nvml
 from loop.machine.machine import cores, detect_gpus
 from loop.model.measurement import Build
@@ -20,7 +20,7 @@ from loop.report import format as say
 from loop.steps.context import Context
 from loop.timing import samples
 from loop.timing.samples import Timings
-from loop.workers.bench import Bench
+from loop.workers.bench import UNJUDGED_HINT, Bench
 
 IDLE_WAIT_S = 2.0  # Longest wait for an idle GPU: its load may be read late, and be our own work.
 
@@ -51,7 +51,9 @@ def ready_variants(context: Context) -> Waiting[ReadyVariants]:
             reason = f"{checks.variant} was edited after it was verified"
             return ReadyVariants(why_not=reason, hint="run the session again")
     if not workloads(context, context.task.plan.workloads):
-        return ReadyVariants(why_not="no workload that is timed could be judged")
+        reasons = [*unjudged_workloads(context).values()]
+        why_not = f"no workload that is timed could be judged: {reasons[0]}"
+        return ReadyVariants(why_not=why_not, hint=UNJUDGED_HINT)
     return ReadyVariants(verification.right, build_by_variant)
 
 

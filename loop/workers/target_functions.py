@@ -36,6 +36,7 @@ from loop.workers.workload_call import input_fills
 
 MAX_DRAWN_BYTES = 256 << 20  # For all draws of all inputs together. Larger inputs are drawn once.
 NUMBERS_PER_BLOCK = 1 << 16  # Random numbers drawn in one step.
+LARGEST_INT16 = (1 << 15) - 1  # A longer axis has places that an index of 16 bits does not hold.
 DRAW_ALIGNMENT_BYTES = 256  # Alignment in bytes of each draw in the input's file.
 MAY_FAIL_FOR_ONE_SIZE = ("reference", "plain", "generator")  # Other sizes are still judged.
 MAX_INPUTS = 64  # Inputs with seeds of their own, different for every seed of a workload.
@@ -47,7 +48,8 @@ def make_tensor(
 ) -> Tensor:
     """Draw one input tensor, flat [elements + extra elements], in its own element type: its file's
     content. `nan_axis`: one random index along it is NaN. For odd seeds the extreme values of each
-    axis go to its ends: loops that stop early fail. First values repeat along `constant_axis`."""
+    axis go to its ends: loops that stop early fail. Those of a long axis go to its last two places
+    under every seed: 16-bit indices fail. First values repeat along `constant_axis`."""
     stream, shape = seed * MAX_INPUTS + input_position, file.shape
     random_state = numpy.random.RandomState(stream % 2**32)  # The same in every release (NEP 19).
     number_type = numpy.float64 if file.dtype == "float64" else numpy.float32
@@ -69,11 +71,12 @@ def make_tensor(
     if nan_axis is not None and values.size:
         values = values.reshape(shape)
         numpy.moveaxis(values, nan_axis, 0)[random_state.randint(shape[nan_axis])] = numpy.nan
-    if seed % 2 and fill.kind == "normal" and not file.extra_elements:
+    if fill.kind == "normal" and not file.extra_elements:
         values = values.reshape(shape)
         for axis in random_state.permutation(values.ndim):  # Later axes may move earlier extremes.
-            lines = numpy.moveaxis(values, axis, -1)
-            for find_extremes, end in ((numpy.argmax, -1), (numpy.argmin, 0)) if lines.size else ():
+            lines, is_long = numpy.moveaxis(values, axis, -1), shape[axis] > LARGEST_INT16
+            ends = ((numpy.argmax, -1), (numpy.argmin, -2 if is_long else 0))
+            for find_extremes, end in ends if lines.size and (is_long or seed % 2) else ():
                 positions = find_extremes(lines, axis=-1)[..., None]
                 extremes = numpy.take_along_axis(lines, positions, -1)[..., 0]
                 numpy.put_along_axis(lines, positions, lines[..., end, None].copy(), -1)

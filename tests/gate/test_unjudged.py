@@ -101,7 +101,8 @@ def test_what_a_wrong_kernel_could_do_is_a_sentence_each(bench: Bench, tmp_path:
     target = read_file(write_own(tmp_path / "own", "rmsnorm") / "target.yaml", Target).value
     weaknesses: Weaknesses = {"fixed": ("x", "pos"), "nonnegative": ("w",), "narrow": ("ids",)}
     weaknesses |= {"ignored": ("mode",), "unmoved": ("z",), "untied": ("x",)}
-    texts = list(kernel.describe_blind_spots(weaknesses, target, ()))
+    tried = expand_sets(target, target.workloads, "float32")
+    texts = list(kernel.describe_blind_spots(weaknesses, target, (), tried))
     assert "inputs x, pos are the same under every seed: a kernel that never reads them would pass" == texts[0]
     assert "input w is never negative: a kernel that is wrong below zero would pass" == texts[1]
     assert "input ids is within 16 bits: a kernel that keeps 16 bits of it would pass" == texts[2]
@@ -109,13 +110,24 @@ def test_what_a_wrong_kernel_could_do_is_a_sentence_each(bench: Bench, tmp_path:
     fact = "attribute mode changes no output on the workloads tried"
     assert f"{fact}: a kernel that ignores it would pass" == texts[4]
     assert "every workload has eps=1e-06: a kernel that ignores it would pass" == texts[5]
-    untried = "no workload has 0 of N, D, or more than 65,535 of N, D, or 2^31 elements in a tensor"
-    assert f"{untried}: a kernel that is wrong there would pass" == texts[-1]
+    assert texts[-1].startswith("no workload tried has 0 of N, D, or N > ")
     weaknesses = {"from_zero": ("ends",), "untied": ("x",), "whole_outputs": ("index",)}
-    texts = list(kernel.describe_blind_spots(weaknesses, target, ()))
+    texts = list(kernel.describe_blind_spots(weaknesses, target, (), tried))
     assert "input ends is in order from 0 on in every call: a kernel that expects a first 0 would pass" == texts[0]
     fact = "input x is without two equal greatest or least values in a row"
     assert f"{fact}: a kernel that names another of them would pass" == texts[1]
+
+
+def test_the_largest_sizes_that_were_tried_are_named(tmp_path: Path) -> None:
+    """A kernel that is wrong only beyond them passes."""
+    fields: dict[str, Any] = {"signature": {"inputs": {"x": "N M"}, "outputs": {"output": "N"}}}
+    fields["signature"]["attributes"] = {"k": {"kind": "number", "default": 8}}
+    sets = {"some": [{"N": 0, "M": 9}, {"N": 3, "M": 70_000}, {"N": 5, "M": 9, "k": 9}]}
+    target = write_target(tmp_path, {"right": compiled()}, workloads=sets, **fields)
+    chosen = expand_sets(target, ["some"], "float32")
+    for tried, limits in ((chosen, "0 of M, k, or N > 5, M > 70,000, k > 9"), (chosen[2:], "N > 5, M > 9, k > 9")):
+        *_, text = kernel.describe_blind_spots({}, target, (), tried)
+        assert f"{limits}, or more than {210_000 if tried is chosen else 45:,} elements in a tensor" in text
 
 
 def test_an_attribute_without_effect_on_small_sizes_alone_is_no_blind_spot(tmp_path: Path) -> None:

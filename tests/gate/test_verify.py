@@ -326,6 +326,9 @@ def test_a_whole_number_that_follows_the_memory_was_not_written(
     reply = Computed(changed_inputs=(), stray_writes=(), replaced_functions=(), depends_on_prefill=depends)
     side = SimpleNamespace(kind="c_abi", deterministic=True)
     assert cause == describe_fault(cast(Side, side), reply, finding, "n8")[0]
+    for output, text in (("1", "23 of 25 elements wrong in output 1 on n8"), ("dx", "wrong in dx on n8")):
+        named = finding.model_copy(update={"output": output})
+        assert text in describe_fault(cast(Side, side), reply, named, "n8")[1]
 
 
 def test_values_that_differ_do_not_look_alike() -> None:

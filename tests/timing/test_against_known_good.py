@@ -14,8 +14,10 @@ from loop.model.measurement import Build, Segment, SpeedVerdict, VariantChecks
 from loop.model.output import VerifyOutput
 from loop.model.record import KnownGood
 from loop.model.target import Workload
+from loop.model.workloads import expand_sets
 from loop.steps.context import Result
 from loop.timing import schedule, verdicts
+from loop.timing.against_baseline import MeasureTerms, measure
 from loop.timing.against_known_good import (
     CompareOutput,
     CompareTerms,
@@ -27,7 +29,7 @@ from loop.timing.against_known_good import (
 )
 from loop.timing.samples import Limits, MemoryProbe, Timings
 from loop.timing.verdicts import MAX_BLOCKS, MIN_BLOCKS, MORE_BLOCKS
-from loop.workers.bench import Bench, Side
+from loop.workers.bench import UNJUDGED_HINT, Bench, Side
 from tests.makers import make_check, make_finished, make_workload
 from tests.targets import compiled, importable, make_builds, make_context, open_bench, write_target
 
@@ -237,6 +239,19 @@ def test_what_was_edited_since_is_not_compared(bench: Bench) -> None:
     result = run_to_end(compare(context, CompareTerms()))
     assert "nothing to compare: right was edited after it was verified" == result.output.message
     assert "run the session again" == result.output.hint
+
+
+def test_the_first_reason_why_nothing_could_be_judged_is_named_with_its_cure(bench: Bench) -> None:
+    """Measuring and comparing end with what `verify` said of the workload."""
+    reasons = {"status": "not judged", "message": f"float32 ends at 3.4e+38 on {SMALL}"}
+    names = [workload.name for workload in expand_sets(bench.target, ["some"], "float32")]
+    checks = tuple(make_check(name, **reasons) for name in names)
+    verified = VariantChecks(variant="double", build_id=None, checks=(*checks, make_check()))
+    output = VerifyOutput(ok=True, message="verified", variants=(verified,), right=("double",))
+    context = make_context(bench, "double", finished=[make_finished(output=output)])
+    for result in (run_to_end(measure(context, MeasureTerms())), run_to_end(compare(context, CompareTerms()))):
+        assert result.output.message.endswith(f"could be judged: {reasons['message']}")
+        assert UNJUDGED_HINT == result.output.hint
 
 
 ONE, TWO = make_workload("one"), make_workload("two")
