@@ -51,8 +51,8 @@ def ready_variants(context: Context) -> Waiting[ReadyVariants]:
             reason = f"{checks.variant} was edited after it was verified"
             return ReadyVariants(why_not=reason, hint="run the session again")
     if not workloads(context, context.task.plan.workloads):
-        reasons = [*unjudged_workloads(context).values()]
-        why_not = f"no workload that is timed could be judged: {reasons[0]}"
+        reason = next(iter(unjudged_workloads(context).values()), "there is none")
+        why_not = f"no workload that is timed could be judged: {reason}"
         return ReadyVariants(why_not=why_not, hint=UNJUDGED_HINT)
     return ReadyVariants(verification.right, build_by_variant)
 
