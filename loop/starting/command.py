@@ -8,7 +8,7 @@ import ast
 import re
 import shlex
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from keyword import iskeyword
 from pathlib import Path
@@ -121,17 +121,19 @@ class InitOptions:
     """Name in the target to each file of the user that is copied, the kernel's own source first."""
 
 
-def read_options(request: InitRequest) -> InitOptions:
-    """Read the command line, and the kernel's sources. Raises UsageError for a mistake."""
+def read_options(request: InitRequest, names: Iterable[str] = ()) -> InitOptions:
+    """Read the command line, and the kernel's sources. Raises UsageError for a mistake. `names`:
+    those of the function's parameters, so that no size given by number is called so."""
     if request.source is None:
         hint = f"loop init {request.folder} --from module:function --like x=N,M"
         raise UsageError("expected --from with a function or a file", hint=hint)
-    likes, fixed_sizes = _parse_like(request.like)
     values = _parse_set(request.values)
     file, colon, function = request.source.rpartition(":")
     path = Path(file if colon else request.source)
     is_kernel = path.suffix in BUILD_BY_ENDING
     kernel = read_kernel(path, function if colon else "") if is_kernel else None
+    c_names = [each.name for each in kernel.plain.parameters] if kernel and kernel.plain else []
+    likes, fixed_sizes = _parse_like(request.like, [*names, *values, *c_names])
     text = request.reference if kernel else request.source
     if text is None:
         hint = request.command_line("--reference", "module:function")
@@ -166,10 +168,12 @@ def _parse_set(texts: Sequence[str]) -> dict[str, Any]:
     return values
 
 
-def _parse_like(texts: Sequence[str]) -> tuple[dict[str, TensorSpec], dict[str, int]]:
+def _parse_like(
+    texts: Sequence[str], names: Sequence[str]
+) -> tuple[dict[str, TensorSpec], dict[str, int]]:
     """Parse `--like` options, as `x=N,M` or `places=N:int64<V` (indices below V, a size or number):
     path to its tensor, and fixed sizes. A size given by number gets a letter as its name, the same
-    for equal ones. Raises UsageError."""
+    for equal ones, but none of `names`, small or capital. Raises UsageError."""
     likes: dict[str, TensorSpec] = {}
     for text in texts:
         path, _, shape = (part.strip() for part in text.partition("="))
@@ -187,9 +191,11 @@ def _parse_like(texts: Sequence[str]) -> tuple[dict[str, TensorSpec], dict[str, 
             raise UsageError(message, hint=did_you_mean(dtype, list(ITEM_SIZES)))
         likes[path] = TensorSpec(name=path, dims=tuple(dims), dtype=dtype, high=match["high"] or "")
     all_dims = [dim for like in likes.values() for dim in like.dims]
-    used_names = {*likes, *all_dims, *(like.high for like in likes.values())}
-    letters = (*LETTERS, *(f"D{number}" for number in range(len(all_dims))))
-    free_letters = (letter for letter in letters if letter not in used_names)
+    used_names = {*names, *likes, *all_dims, *(like.high for like in likes.values())}
+    used_names = {name.rpartition(".")[2].lower() for name in used_names}
+    more_letters = (f"D{number}" for number in range(len(all_dims) + len(used_names)))
+    letters = (*LETTERS, *more_letters)
+    free_letters = (letter for letter in letters if letter.lower() not in used_names)
     numbers = dict.fromkeys(filter(str.isdigit, all_dims))
     letter_by_number = {number: next(free_letters) for number in numbers}
     for path, like in likes.items():

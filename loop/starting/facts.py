@@ -448,6 +448,13 @@ def gather_facts(
     kernel; `tries_long_sizes`: as in `InitRequest`. `trial.notes` gets each choice and guess."""
     notes = trial.notes
     notes += choices.notes
+    shared = list[str]()  # Equal numbers of several tensors, which are one size.
+    for dim, size in sizes.fixed_sizes.items():
+        names = [tensor.name for tensor in trial.inputs for name in tensor.dims if name == dim]
+        shared += [f"{size} of {' and '.join(names)} is {dim}"] if names[1:] else []
+    if shared:
+        hint = "letters tell sizes apart, such as --like x=N,M"
+        notes.append(f"equal numbers are one size: {', '.join(shared)}; {hint}")
     for path, choice in trial.choices.items():  # Note each choice among several.
         notes += choice.notes
         if len(choices.by_path[path]) > 1 and not choice.inputs and path not in choices.values:
@@ -456,6 +463,9 @@ def gather_facts(
             notes.append(f"{path} = {text}, with which it runs; --set {path}=VALUE changes it")
     is_python = choices.kernel_numbers is None  # A kernel may be made for sizes given by number.
     quick, checked = _workloads(trial, sizes, vary_fixed=is_python)
+    if sizes.free_dims:
+        text = ", ".join(f"{name} {size}" for name, size in quick[0].items())
+        notes.append(f"timed with {text}; others go under `quick` in {MANIFEST}")
     # Other values and attributes: at the largest sizes, if possible at such that no tile divides.
     candidates = checked or [trial.base]
     largest = max(candidates, key=lambda dims: min((size % 32 > 0, size) for size in dims.values()))
@@ -526,8 +536,8 @@ def _workloads(trial: Trial, sizes: Sizes, *, vary_fixed: bool) -> tuple[list[Di
     independent: list[str] = []
     dependent: list[str] = []  # Not every size runs, as with heads and width.
     for name in names:
-        runs_with_odd_sizes = all(trial.try_sizes({**base, name: size}) for size in ODD_SIZES)
-        (independent if runs_with_odd_sizes else dependent).append(name)
+        odd_runs = [trial.try_sizes({**base, name: size}) for size in ODD_SIZES]
+        (independent if all(odd_runs) else dependent).append(name)
     checked: list[Dims] = []
     for numbers in EDGES if independent else ():  # All independent sizes change at once.
         candidate = {**base, **dict(zip(independent, itertools.cycle(numbers), strict=False))}
@@ -543,8 +553,13 @@ def _workloads(trial: Trial, sizes: Sizes, *, vary_fixed: bool) -> tuple[list[Di
         quarter = largest[name] // 4
         odd[name] = quarter + (1 if quarter % 2 == 0 else 2)  # No tile divides it.
     quick = [largest, odd] if odd != largest and trial.try_sizes(odd) else [largest]
-    if dependent:
-        trial.notes.append(f"only some sizes of {', '.join(dependent)} run: these are checked")
+    for name in dependent:
+        texts = {True: list[str](), False: list[str]()}  # The sizes that run, and that do not.
+        for size in sorted({*ODD_SIZES, *SINGLE_SIZES}):
+            runs = any(sizes == {**base, name: size} for sizes, _ in trial.outcomes)
+            texts[runs].append(str(size))
+        good, bad = (", ".join(texts[runs][:MOST_SINGLE]) or "none" for runs in (True, False))
+        trial.notes.append(f"only some sizes of {name} run: {good}, but not {bad}")
     if not checked:
         trial.notes.append("no other sizes are checked: name risky ones under `edges`")
     return quick, checked

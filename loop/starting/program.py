@@ -178,6 +178,9 @@ def make_target(request: InitRequest, options: InitOptions) -> InitAnswer:
     choices = Choices(likes, options.values, kernel_numbers)
     subject = find_subject(options, function, choices)
     check_names(f"{options.module}:{options.name}", choices, request.command_line())
+    names = {path.rpartition(".")[2].lower() for path in (*choices.names, *choices.by_path)}
+    if not names.isdisjoint(letter.lower() for letter in options.fixed_sizes):
+        return make_target(request, read_options(request, names))  # With other letters.
     shapes = [like.dims for path, like in likes.items() if path in choices.used]
     sizes = Sizes(shapes, options.fixed_sizes)
     trial = search_call(subject, choices, sizes)

@@ -327,7 +327,7 @@ def write_entry(
     """C source of the entry that calls a plain function, and notes on guessed numbers and scratch
     memory. Tensors match by name, else by order. `outputs`: without inputs changed in place;
     `attributes`: of the reference; `constants`: parameter to its `--set` value; `fixed_sizes`: size
-    by the letter that loop chose: a parameter may share it. UsageError: a parameter is unclear."""
+    by the letter that loop chose for it. Raises UsageError where a parameter is unclear."""
     if function.path.suffix == ".cu" and STREAM not in [each.type for each in function.parameters]:
         message = f"{function.name} does not say on which stream it launches"
         raise function.unclear(message, f"give it `{STREAM} stream`, and launch on that")
@@ -359,7 +359,7 @@ def write_entry(
         elif name in numbers:
             arguments[name] = numbers[name]
     if unclear := [each for each in function.parameters if each.name not in arguments]:
-        raise _what_is_unclear(function, unclear, inputs[0], sizes)
+        raise _what_is_unclear(function, unclear, inputs[0], sizes, fixed_sizes)
     lines = [f"if ({number} < 0) return 1;" for number in elements.values()]
     scratch = [pointer for pointer in function.pointers if places[pointer.name] == SCRATCH]
     tensors = (*in_places.values(), *out_places.values())
@@ -379,11 +379,10 @@ def write_entry(
     )
     memory = "scratch memory: zeros, 8 bytes for each element of all tensors, and 1 MiB"
     notes = [f"`{pointer.text}` is {memory}" for pointer in scratch]
-    guesses = {sizes[dim]: f"{dim}, the size {n}" for dim, n in fixed_sizes.items() if dim in sizes}
-    guesses[count] = f"the number of elements of {counted.name}{' less 1' if offsets else ''}"
+    counted_text = f"the number of elements of {counted.name}{' less 1' if offsets else ''}"
     for name, expression in numbers.items():
-        if expression in guesses:
-            notes.append(f"{name} = {guesses[expression]}; --set {name}=VALUE changes it")
+        if expression == count:
+            notes.append(f"{name} = {counted_text}; --set {name}=VALUE changes it")
     return text, notes
 
 
@@ -460,24 +459,31 @@ def _match_numbers(
 
 
 def _what_is_unclear(
-    function: CFunction, unclear: Sequence[CParameter], tensor: TensorSpec, sizes: Iterable[str]
+    function: CFunction,
+    unclear: Sequence[CParameter],
+    tensor: TensorSpec,
+    sizes: Iterable[str],
+    fixed_sizes: Mapping[str, int],
 ) -> UsageError:
-    """The error for unclear parameters. `tensor`: the first input; `sizes`: all dimensions."""
+    """The error for unclear parameters. `tensor`: the first input; `sizes`: all dimensions;
+    `fixed_sizes`: as in `write_entry`."""
     numbers = function.numbers
     options = " ".join(f"--set {number.name}=VALUE" for number in unclear if number in numbers)
     hint = f"{options}: a number, or a formula such as {'*'.join([*sizes][:2])}"
-    # A guess: sizes in the order of the dimensions.
+    # A guess: sizes in the order of the dimensions, if there are enough.
     number_names = [number.name.lower() for number in numbers]
     unnamed_dims = [dim for dim in tensor.dims if dim.lower() not in number_names]
     integers = [*dict.fromkeys(number.name.upper() for number in unclear if number.is_integer)]
-    if renamed := dict(zip(unnamed_dims, integers, strict=False)):
+    if unnamed_dims and len(integers) >= len(unnamed_dims):
+        renamed = dict(zip(unnamed_dims, integers, strict=False))
         shape = ",".join(renamed.get(dim, dim) for dim in tensor.dims)
         hint = f"--like {tensor.name}={shape} where it is a size, {hint}"
     if others := [parameter for parameter in unclear if parameter not in numbers]:
         hint = f"take what `{others[0].type}` holds as parameters, or write an entry: {HEADER_HINT}"
     texts = ", ".join(f"`{parameter.text}`" for parameter in unclear)
     message = f"{texts} of {function.name} {'are' if unclear[1:] else 'is'} not clear"
-    expected = f"expected a pointer for each tensor, and sizes called {' or '.join(sizes)}"
+    names = [f"{dim} ({fixed_sizes[dim]})" if dim in fixed_sizes else dim for dim in sizes]
+    expected = f"expected a pointer for each tensor, and sizes called {' or '.join(names)}"
     return function.unclear(f"{message}; {expected}", hint)
 
 

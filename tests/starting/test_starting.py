@@ -293,12 +293,20 @@ def test_every_unclear_number_is_named_and_a_counted_one_is_noted() -> None:
     assert "guessed: n = the number of elements of x; --set n=VALUE changes it" in output
 
 
-def test_a_letter_of_loop_that_a_parameter_has_too_is_a_guess() -> None:
+def test_a_letter_of_loop_is_never_the_name_of_a_parameter() -> None:
     """A size given by number has no name of the user's, so the kernel's `m` may be another size."""
-    Path("scale.c").write_text("void scale(const float *x, float *y, int m, int n) {\n}\n")
-    output = loop("init", "mine", "--from", "scale.c", "--reference", "ops:scale", "--like", "x=8,100")
-    assert "guessed: m = M, the size 100; --set m=VALUE changes it" in output
-    assert "guessed: n = N, the size 8" in output
+    Path("scale.c").write_text("void scale(const float *x, float *y, int m, int N) {\n}\n")
+    words = ("init", "mine", "--from", "scale.c", "--reference", "ops:scale", "--like", "x=8,100")
+    output = loop(*words, code=2)
+    assert "`int m`, `int N` of scale are not clear" in output
+    assert "sizes called K (8) or L (100)" in output
+    assert "--like x=M,N where it is a size" in output
+    output = loop(*words, "--set", "m=8", code=2)
+    assert "`int N` of scale is not clear" in output
+    assert "--like" not in output  # `x=N,100` would be wrong.
+    loop(*words, "--set", "m=8", "--set", "N=K*L")
+    target = init_target("--from", "ops:parts", "--like", "x=8,100", folder="parts")
+    assert {"x": "M K"} == target.signature.inputs  # The function has a parameter `n`.
 
 
 def test_sizes_are_proposed_in_the_order_of_the_kernels_parameters() -> None:
@@ -423,6 +431,16 @@ def test_a_size_that_is_never_beyond_16_bits_is_named() -> None:
     assert "long" not in init_target("--from", "ops:crashing", "--like", "x=N", folder="crash").workloads
 
 
+def test_sizes_that_are_timed_or_equal_or_do_not_run_are_named() -> None:
+    """Whoever reads the notes knows what to change in target.yaml."""
+    output = loop("init", "mine", "--from", "ops:grouped", "--like", "x=N,C")
+    timed = next(iter(init_target("--from", "ops:grouped", "--like", "x=N,C", folder="again").workloads["quick"]))
+    assert f"timed with N {timed['N']}, C {timed['C']}; others go under `quick` in target.yaml" in output
+    assert "only some sizes of C run: 64, 128, but not 1, 2, 3" in output
+    output = loop("init", "sum", "--from", "ops:add", "--like", "x=8,9", "--like", "y=8,9")
+    assert "equal numbers are one size: 8 of x and y is N, 9 of x and y is M" in output
+
+
 def test_what_cannot_change_together_changes_alone() -> None:
     """A filter's sizes too, and attributes once more together, at other sizes."""
     edges = init_target("--from", "ops:pairs", "--like", "x=N,M").workloads["edges"]
@@ -463,7 +481,7 @@ def test_what_cannot_change_together_changes_alone() -> None:
         (("--from", "struct.c", *SOURCE[2:]), "take what `Sizes` holds as parameters, or write an entry"),
         (
             ("--from", "size.c", *SOURCE[2:4], "--like", "x=6,7"),
-            "where it is a size, --set rows=VALUE: a number, or",
+            "--like x=ROWS,M where it is a size, --set rows=VALUE --set m=VALUE: a number, or",
         ),
     ],
 )
