@@ -176,8 +176,15 @@ def objective_text(record: SessionRecord, finished: Sequence[Finished]) -> str:
     ratio = findings["gain"] if "gain" in objective.success else ratio
     speed = f" ({say.speedup_text(ratio)})" if isinstance(ratio, float) else ""
     outcome = f"{goal}: reached{speed}"
-    names = ", ".join(objective.uncompared)
-    return outcome + (f", but not clearly compared with a known good: {names}" if names else "")
+    comparisons = outputs_of(finished, CompareOutput)
+    without = {name for output in comparisons for name in output.no_known_good}
+    if names := [name for name in objective.uncompared if name not in without]:
+        outcome += f", but not clearly compared with a known good: {', '.join(names)}"
+    if names := [name for name in objective.uncompared if name in without]:
+        outcome += (
+            f"; {say.listed_words(names)} {'has' if len(names) == 1 else 'have'} no known good yet"
+        )
+    return outcome
 
 
 def failing_parts(condition: Expression, values: Mapping[str, object]) -> tuple[Miss, ...]:
