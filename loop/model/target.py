@@ -494,13 +494,12 @@ class Target(Model):
 
     @property
     def is_plain(self) -> bool:
-        """Whether no tensor's shape is `ANY`, there is one output, no updated input, and no code of
-        the target makes inputs or objects."""
+        """Whether controls, properties and layouts can be made from the signature alone."""
         return not self.why_not_plain
 
     @property
     def why_not_plain(self) -> str:
-        """The first reason why the target is not plain; empty if it is."""
+        """What the signature alone does not tell of a call; empty if nothing."""
         shapes = {**self.signature.inputs, **self.signature.outputs}
         reasons = {
             "its `generator` makes the inputs": self.generator is not None,

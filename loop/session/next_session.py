@@ -59,7 +59,7 @@ class NextSession(Printed):
     chain: tuple[str, ...]
     """The patterns that the plan runs, in order; empty if the command runs no session."""
     expected: str
-    """Expected time and cost, in words."""
+    """Expected time and cost, in words; empty if the command runs no session."""
     predicted: Predicted | None
     """Expected time and cost with their intervals; None if not known."""
     why: tuple[str, ...]
@@ -126,7 +126,7 @@ def propose_next(
             break
     else:
         raise UsageError("no plan of this target can be run here", hint="loop plan list")
-    cost = predicted_cost_text(rates(setting.project), head)
+    forecast = predicted_time_text(head), predicted_cost_text(rates(setting.project), head)
     unjudged = state.find_unjudged(rows)
     ideas = [other for other in all_ideas[:-1] if other != idea]
     others = [OtherIdea(objective=o.objective, plan=o.plan, why=o.why) for o in ideas]
@@ -137,9 +137,7 @@ def propose_next(
         resume=idea.resume,
         why=idea.why,
         chain=() if idea.unjudged else head.plan.plan.patterns,
-        expected=""
-        if idea.unjudged
-        else ", ".join(filter(None, (predicted_time_text(head), cost))),
+        expected="" if idea.unjudged else ", ".join(filter(None, forecast)),
         predicted=None if idea.unjudged else head.predicted,
         command=_shell_command(idea, setting, target_options, host_options),
         wrong=tuple(map(next_plan.wrong_sentence, state.failures_by_variant(rows).values())),

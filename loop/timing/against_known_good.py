@@ -45,7 +45,7 @@ class CompareOutput(Output):
     unchanged: tuple[str, ...] = ()
     """Variants with the machine code of their known good: not timed, as they cannot be slower."""
     no_known_good: tuple[str, ...] = ()
-    """Compiled variants of which no earlier session on such a device passed."""
+    """Variants without a build that passed in an earlier session on such a device."""
     rounds: int = 0
     """Blocks that were timed. A block is one round in a fresh set of processes."""
     outputs: int = 0
@@ -240,7 +240,7 @@ def compare_ready(
     reason = "a process that imports torch takes too long for so many blocks"
     left_out = [name for name in state.right if name not in (state.builds or {})]
     not_exercised = [f"{name} against itself and its known good: {reason}" for name in left_out]
-    start_time, names = monotonic(), [name for name in state.right if name not in left_out]
+    start_time = monotonic()
     contests, unchanged = yield from _plan_contests(context, state, arguments, not_exercised)
     timings, warning_texts = Timings(), tuple[str, ...]()
     if contests:
@@ -270,7 +270,7 @@ def compare_ready(
         outputs=timings.checked_outputs,
         not_exercised=tuple(not_exercised),
         unchanged=tuple(unchanged),
-        no_known_good=tuple(name for name in names if name not in context.past.known_good),
+        no_known_good=tuple(name for name in state.right if name not in context.past.known_good),
     )
     return Result(output, samples={"compare": timings.segments}, idle=not contests)
 

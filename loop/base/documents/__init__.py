@@ -206,8 +206,8 @@ def _events(name: str, text: str) -> Iterator[Any]:
         is_tab = LINE_END.split(text)[position[0] - 1][position[1] - 1 :].startswith("\t")
         # libyaml: `did not find expected ',' or '}'`, mostly with a context, `while parsing ...`.
         problem = re.sub("(did|could) not find expected", "found no", error.problem or "not YAML")
-        got = " ".join(filter(None, ("a mistake", error.context))) + f": {problem}"
-        got = "a tab: indent with spaces" if is_tab else got
+        mistake = " ".join(filter(None, ("a mistake", error.context)))
+        got = "a tab: indent with spaces" if is_tab else f"{mistake}: {problem}"
         raise _definition_error(name, position, "YAML", got) from error
     except (ValueError, LookupError, RecursionError, OverflowError, yaml.YAMLError) as error:
         got = f"{type(error).__name__}: {error}"[:80]
