@@ -272,10 +272,7 @@ def test_what_was_not_compared_with_a_known_good_is_named_beside_the_reached_obj
     goal = "nothing wrong, nothing slower than its known good: reached"
     has_none = "has no known good to compare with"
     for success, expected in (
-        (
-            SLOWER,
-            f"{goal}, but not clearly compared with a known good: py, gpu; new has no known good to compare with",
-        ),
+        (SLOWER, f"{goal}, but not clearly compared with a known good: py, gpu; new {has_none}"),
         ("wrong == []", "nothing wrong: reached"),
     ):
         plan = head.plan.model_copy(update={"plan": head.plan.plan.model_copy(update={"success": success})})
