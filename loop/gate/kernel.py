@@ -250,7 +250,7 @@ def describe_unverified_sets(
     for set_name in context.bench.target.workloads:
         set_keys = set(map(workload_key, workloads(context, [set_name], device=device)))
         if missing := len(set_keys & missed_keys):
-            share = f" ({missing} of {len(set_keys)} workloads)"
+            share = f" ({missing} of {len(set_keys)} workloads not verified)"
             set_texts.append(set_name + share if missing < len(set_keys) else set_name)
     command, count = context.command("kernels", "verify", *names), say.count(len(set_texts), "set")
     return [f"{count} of workloads, {', '.join(set_texts)}: `{command}`"] if set_texts else []

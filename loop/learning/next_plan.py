@@ -124,7 +124,7 @@ class TargetState:
 
     def find_unjudged(self, rows: Sequence[SessionRow]) -> dict[str, tuple[str, ...]]:
         """Variant to its workload sets that all sessions on these files together did not fully
-        check, with the number of workloads that are missing: `edges (2 of 12)`."""
+        check, and how many workloads that are: `edges (2 of 12 workloads not judged)`."""
         rows_on_files = [row for row in rows if row.ground == self.files_hash and not row.recorded]
         judgements = [judgement for row in rows_on_files for judgement in row.judged]
         unjudged: dict[str, tuple[str, ...]] = {}
@@ -134,7 +134,7 @@ class TargetState:
             texts = []
             for name, workloads in sets.items():
                 count, missing = len(workloads), len(set(workloads) - checked)
-                part = "" if missing == count else f" ({missing} of {count} workloads)"
+                part = "" if missing == count else f" ({missing} of {count} workloads not judged)"
                 texts += [f"{name}{part}"] if missing else []
             if texts:
                 unjudged[variant] = tuple(texts)
@@ -167,7 +167,7 @@ def wrong_sentence(failures: Sequence[UnresolvedFailure]) -> str:
 
 
 def unjudged_sentence(sets_by_variant: Mapping[str, Sequence[str]]) -> str:
-    """`not judged on these files: fast on quick and edges; slow on edges (2 of 12 workloads)`."""
+    """`not judged on these files: fast on quick and edges; slow on values`."""
     texts = (f"{name} on {say.listed_words(sets)}" for name, sets in sets_by_variant.items())
     return f"not judged on these files: {'; '.join(texts)}"
 
@@ -184,6 +184,7 @@ class Idea:
     kept_change: KeptChange | None = None
     blamed_commits: tuple[str, ...] = ()  # The commit to revert or fix first, or several to read.
     failed_check: UnresolvedFailure | None = None  # To repeat, with its seed, threads and device.
+    unjudged: tuple[str, ...] = ()  # Variants to verify on all workloads, instead of a session.
 
 
 def propose_sessions(rows: Sequence[SessionRow], state: TargetState) -> tuple[Idea, ...]:
@@ -349,7 +350,8 @@ def _has_ended(plan: str, variant: str, rows: Sequence[SessionRow], files_hash: 
 
 def _fallback_idea(rows: Sequence[SessionRow], state: TargetState) -> Idea:
     """The last proposal, which always applies: repeat an inconclusive measurement, else widen the
-    gate (`kernels`), else search values (`tune`), else edit. Each is tried once on these files."""
+    gate (`kernels`), else search values (`tune`), each once on these files; else verify what no
+    session judged; else edit."""
     # `left`: hash of the files with the session's kept changes; `ground`: of those it began with.
     rows_on_files = [row for row in rows if (row.left or row.ground) == state.files_hash]
     measured_rows = [row for row in rows_on_files if row.ratios and not state.only_emulated]
@@ -373,6 +375,9 @@ def _fallback_idea(rows: Sequence[SessionRow], state: TargetState) -> Idea:
         if not _has_ended("tune", name, rows, state.files_hash):
             why = "its values were not searched on these files; everything else was tried"
             return Idea("tune", f"Search {name}'s tiles and warps", (why,), name)
+    if (unjudged := tuple(state.find_unjudged(rows))) and not missed:
+        objective = "Sessions have nothing left to do here. Verify what they left out"
+        return Idea("quick", objective, state_sentences, unjudged=unjudged)
     if state.only_emulated:
         objective = "Nothing can be timed here: all variants are emulated. Verify the next edit"
         return Idea("quick", objective, state_sentences)

@@ -102,7 +102,8 @@ class _ManifestChecker:
         for field in () if target.is_plain else ("properties", "components"):
             if getattr(target, field):
                 expected = "tensors one by one and one output, whose dimensions the signature tells"
-                self.complain((field,), expected, "a target of another kind", key=True)
+                got = f"a target of another kind: {target.why_not_plain}"
+                self.complain((field,), expected, got, key=True)
         for name, attribute in target.signature.attributes.items():
             if attribute.kind == "text":  # A C kernel cannot take one.
                 place = ("signature", "attributes", name, "kind")

@@ -494,12 +494,22 @@ class Target(Model):
 
     @property
     def is_plain(self) -> bool:
-        """Whether no tensor's shape is `ANY`, and there is one output, no updated input."""
-        inputs, outputs = self.signature.inputs, self.signature.outputs
-        has_known_shapes = bool(inputs) and ANY not in (*inputs.values(), *outputs.values())
-        has_one_new_output = len(outputs) == 1 and not self.signature.updates
-        is_made_by_code = self.generator is not None or self.modules is not None
-        return has_known_shapes and has_one_new_output and not is_made_by_code
+        """Whether controls, properties and layouts can be made from the signature alone."""
+        return not self.why_not_plain
+
+    @property
+    def why_not_plain(self) -> str:
+        """What the signature alone does not tell of a call; empty if nothing."""
+        shapes = {**self.signature.inputs, **self.signature.outputs}
+        reasons = {
+            "its `generator` makes the inputs": self.generator is not None,
+            "its functions are classes (`modules`)": self.modules is not None,
+            "it changes its inputs in place": bool(self.signature.updates),
+            f"it has {len(self.signature.outputs)} outputs": len(self.signature.outputs) != 1,
+            "it has no input": not self.signature.inputs,
+            "its signature leaves a shape open": ANY in shapes.values(),
+        }
+        return next((reason for reason, applies in reasons.items() if applies), "")
 
     @property
     def python_functions(self) -> tuple[str, ...]:

@@ -40,6 +40,7 @@ MAY_BE_TOLERATED = (
 multiple of the stated tolerance that the function's own rounding error exceeds."""
 LARGE_ENOUGH_OPERATIONS = 4096  # A workload of so many operations can show every mistake.
 WORKLOADS_PER_CONTROL, SEEDS_PER_WORKLOAD = 3, 2  # At most. A seed is a set of values.
+GATE_DEPENDS_ON = "the gate and the target (it does not depend on the kernels' code)"
 PROOF_SHARE = 0.5  # Share of the step's kill time after which no more controls are tried.
 
 
@@ -371,8 +372,10 @@ def prove_gate(context: Context, arguments: ProofTerms) -> RunningAction[GateOut
     in_python = arguments.python or not bench.compiled_variants(variants)
     sources_hash = context.task.sources_hash if in_python else ""  # It may compile own files.
     inputs_digest = steps.dependency_hash(context, "kernel.prove_gate", sources_hash)
-    if stored_output := steps.reuse_result(context, GateOutput, inputs_digest, arguments):
-        return Result(stored_output)  # An earlier session proved the same.
+    depends_on = GATE_DEPENDS_ON if not in_python else "the gate and the target's files"
+    stored_output = steps.reuse_result(context, GateOutput, inputs_digest, arguments, depends_on)
+    if stored_output:  # An earlier session proved the same.
+        return Result(stored_output, idle=not stored_output.total)
     bench.warm_up()
     sides, failures = yield from build_sides(context, variants)
     if failures:
@@ -409,7 +412,7 @@ def prove_gate(context: Context, arguments: ProofTerms) -> RunningAction[GateOut
         reasons = "; ".join(output.not_applicable) or "no variant"
         not_exercised.append(f"the gate's controls: {reasons}")
     update = {"not_exercised": tuple(not_exercised), "rests_on": inputs_digest}
-    return Result(output.model_copy(update=update))
+    return Result(output.model_copy(update=update), idle=not output.total)
 
 
 def _explain_no_controls(target: Target, side: Side, workloads: Sequence[Workload]) -> str:
@@ -422,7 +425,7 @@ def _explain_no_controls(target: Target, side: Side, workloads: Sequence[Workloa
     if target.signature.updates:
         return "it changes its inputs in place"
     if not target.is_plain and not isinstance(variant, PythonVariant):
-        return "controls of compiled variants are made for tensors one by one and one output"
+        return f"none is made of a compiled variant, as {target.why_not_plain}"
     others = [name for name, dtype in target.signature.types.items() if dtype not in FLOATS]
     needs_floats = side.kind != "python" or any(name in target.signature.outputs for name in others)
     if target.is_plain and others and needs_floats:
@@ -491,7 +494,7 @@ def trust_sentences(finished: Sequence[Finished]) -> tuple[str, ...]:
         if gate.wrong_reasons:
             parts.append(f"{len(gate.wrong_reasons)} of them for another reason than theirs")
         if gate.taken_from:
-            parts.append(f"taken from {gate.taken_from}: nothing that it depends on has changed")
+            parts.append(f"taken from {gate.taken_from}: {GATE_DEPENDS_ON} have not changed")
         lines.append("; ".join(parts))
     for properties in outputs_of(finished, PropertiesOutput):
         checks = [check for check in properties.checks if check.status != "inapplicable"]

@@ -57,9 +57,9 @@ class NextSession(Printed):
     resume: str | None
     """Id of an interrupted session to resume; None for a new session."""
     chain: tuple[str, ...]
-    """The patterns that the plan runs, in order."""
+    """The patterns that the plan runs, in order; empty if the command runs no session."""
     expected: str
-    """Expected time and cost, in words."""
+    """Expected time and cost, in words; empty if the command runs no session."""
     predicted: Predicted | None
     """Expected time and cost with their intervals; None if not known."""
     why: tuple[str, ...]
@@ -79,7 +79,8 @@ class NextSession(Printed):
         title = "Wrong" if self.wrong else "Not judged" if problems else "Outputs"
         correctness = Section(title, tuple(problems) or (next_plan.ALL_RIGHT,))
         lines = [f"why: {reason}" for reason in self.why]
-        lines += [f"chain: {', '.join(self.chain)}", f"expected: {self.expected}"]
+        if self.chain:
+            lines += [f"chain: {', '.join(self.chain)}", f"expected: {self.expected}"]
         lines.append(f"run it: {self.command}")
         ideas = self.others[:MOST_IDEAS]
         lines += [f"also: {idea.objective} (plan {idea.plan}): {idea.why[0]}" for idea in ideas]
@@ -125,7 +126,7 @@ def propose_next(
             break
     else:
         raise UsageError("no plan of this target can be run here", hint="loop plan list")
-    cost = predicted_cost_text(rates(setting.project), head)
+    forecast = predicted_time_text(head), predicted_cost_text(rates(setting.project), head)
     unjudged = state.find_unjudged(rows)
     ideas = [other for other in all_ideas[:-1] if other != idea]
     others = [OtherIdea(objective=o.objective, plan=o.plan, why=o.why) for o in ideas]
@@ -135,9 +136,9 @@ def propose_next(
         variant=idea.variant,
         resume=idea.resume,
         why=idea.why,
-        chain=head.plan.plan.patterns,
-        expected=", ".join(filter(None, (predicted_time_text(head), cost))),
-        predicted=head.predicted,
+        chain=() if idea.unjudged else head.plan.plan.patterns,
+        expected="" if idea.unjudged else ", ".join(filter(None, forecast)),
+        predicted=None if idea.unjudged else head.predicted,
         command=_shell_command(idea, setting, target_options, host_options),
         wrong=tuple(map(next_plan.wrong_sentence, state.failures_by_variant(rows).values())),
         unjudged=next_plan.unjudged_sentence(unjudged) if unjudged else "",
@@ -201,6 +202,8 @@ def _shell_command(
     if idea.resume:
         words = ["loop", "run", "session", "--resume", idea.resume]
         return shlex.join([*words, *target_options, *host_options])
+    if idea.unjudged and not host_options:  # `kernels verify` works on this machine only.
+        return shlex.join(["loop", "kernels", "verify", *idea.unjudged, *target_options])
     if len(idea.blamed_commits) > 1:
         return show_command(idea.blamed_commits, "-C", str(folder))
     options = ["--variant", idea.variant] if idea.variant else []

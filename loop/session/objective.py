@@ -176,8 +176,13 @@ def objective_text(record: SessionRecord, finished: Sequence[Finished]) -> str:
     ratio = findings["gain"] if "gain" in objective.success else ratio
     speed = f" ({say.speedup_text(ratio)})" if isinstance(ratio, float) else ""
     outcome = f"{goal}: reached{speed}"
-    names = ", ".join(objective.uncompared)
-    return outcome + (f", but not clearly compared with a known good: {names}" if names else "")
+    without = {name for out in outputs_of(finished, CompareOutput) for name in out.no_known_good}
+    if names := [name for name in objective.uncompared if name not in without]:
+        outcome += f", but not clearly compared with a known good: {', '.join(names)}"
+    if names := [name for name in objective.uncompared if name in without]:
+        verb = "has" if len(names) == 1 else "have"
+        outcome += f"; {say.listed_words(names)} {verb} no known good to compare with"
+    return outcome
 
 
 def failing_parts(condition: Expression, values: Mapping[str, object]) -> tuple[Miss, ...]:

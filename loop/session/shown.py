@@ -122,7 +122,9 @@ def _mutation_lines(output: GateOutput, screen: Screen) -> Iterator[str]:
     if output.indistinguishable:
         yield f"not told by any input of the target: {', '.join(output.indistinguishable)}"
     yield from (f"rejected for a reason not its own: {line}" for line in output.wrong_reasons)
-    yield f"the gate rejected {output.killed} of {output.total} injected bugs and cheats"
+    score = f"the gate rejected {output.killed} of {output.total} injected bugs and cheats"
+    yield from [score] if output.total else []
+    yield from (f"not exercised: {text}" for text in output.not_exercised)
 
 
 def _resource_lines(output: ResourcesOutput, screen: Screen) -> Iterator[str]:

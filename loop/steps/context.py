@@ -177,10 +177,15 @@ def dependency_hash(context: Context, action: str, *build_ids: str) -> str:
 
 
 def reuse_result(
-    context: Context, output_class: type[OutputType], inputs_digest: str, lifetime: ResultLifetime
+    context: Context,
+    output_class: type[OutputType],
+    inputs_digest: str,
+    lifetime: ResultLifetime,
+    depends_on: str = "the gate, the target and the builds",
 ) -> OutputType | None:
     """The result with this `dependency_hash` of the last earlier session that has one; its message
-    names that session. None without one, if it was not good, or began more than `lasts_h` ago."""
+    names that session, and what the result `depends_on`. None without one, if it was not good, or
+    began more than `lasts_h` ago."""
     oldest = datetime.datetime.now(datetime.UTC) - datetime.timedelta(hours=lifetime.lasts_h)
     rows = [row for row in context.past.sessions if inputs_digest in row.lasting]
     row = rows[-1] if inputs_digest and rows else None
@@ -188,7 +193,7 @@ def reuse_result(
         return None
     for output in reversed(outputs_of(context.past.read_steps(row.id), output_class)):
         if output.rests_on == inputs_digest:
-            reason = f"taken from {row.id}: nothing that it depends on has changed"
+            reason = f"taken from {row.id}: {depends_on} have not changed"
             fields = {"taken_from": row.id, "message": f"{output.message}; {reason}"}
             return output.model_copy(update=fields)
     return None

@@ -44,6 +44,8 @@ class CompareOutput(Output):
     known_good: tuple[KnownGood, ...] = ()
     unchanged: tuple[str, ...] = ()
     """Variants with the machine code of their known good: not timed, as they cannot be slower."""
+    no_known_good: tuple[str, ...] = ()
+    """Variants without a build that passed in an earlier session on such a device."""
     rounds: int = 0
     """Blocks that were timed. A block is one round in a fresh set of processes."""
     outputs: int = 0
@@ -268,6 +270,7 @@ def compare_ready(
         outputs=timings.checked_outputs,
         not_exercised=tuple(not_exercised),
         unchanged=tuple(unchanged),
+        no_known_good=tuple(name for name in state.right if name not in context.past.known_good),
     )
     return Result(output, samples={"compare": timings.segments}, idle=not contests)
 

@@ -34,6 +34,8 @@ BAD = [
     (f"a: {'9' * 5000}\n", "1:4", "a number that a double can hold, got '9999"),
     (f"a: 0x{'f' * 400}\n", "1:4", "a number that a double can hold"),
     ("a: {", "1:5", "expected YAML, got "),
+    ("a: {b: 1\nc: 2\n", "2:2", "got a mistake while parsing a flow mapping: "),
+    ("a: b: c\n", "1:5", "got a mistake: "),
     ("a:\n- [b, ", "2:7", "expected YAML, got "),
     ("a: 1\rb: [", "2:5", "expected YAML, got "),
     ("key:\n12:30:45", "2:9", "expected YAML, got "),
@@ -53,6 +55,7 @@ def test_a_bad_file_is_refused_with_line_and_column(text: str, position: str, wo
     assert words in message
     assert "expected " in message
     assert ", got " in message
+    assert "got did not" not in message
 
 
 SCALARS = [

@@ -9,7 +9,7 @@ import pytest
 from loop.base.processes import run_to_end
 from loop.builds.build import BuildFailed
 from loop.gate import verify as verification
-from loop.gate.kernel import VerifyTerms, compile_all, verify
+from loop.gate.kernel import VerifyTerms, compile_all, describe_unverified_sets, verify, workloads
 from loop.machine.machine import cores
 from loop.model.output import VerifyOutput
 from loop.model.target import Instances
@@ -182,3 +182,6 @@ def test_sets_that_the_plan_does_not_name_are_verified_or_named(all_sets: Bench)
     assert ("tail",) == output.right
     (line,) = [text for text in output.not_exercised if "edges" in text]
     assert "loop kernels verify tail" in line
+    context = make_context(all_sets, "tail")
+    (line,) = describe_unverified_sets(context, ["tail"], workloads(context, ["edges"])[:1])
+    assert "workloads not verified)" in line

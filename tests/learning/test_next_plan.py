@@ -1,8 +1,13 @@
 """The next session: wrong variants come first, then unmeasured ones, then speed."""
 
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
 from loop.learning.next_plan import Idea, TargetState, propose_sessions
 from loop.model.change import KeptChange
 from loop.model.index import FailureSeen, Judgement, SessionRow, StepRun
+from loop.session.next_session import _shell_command
 from tests.makers import make_row
 
 COMPILED = ("cpu", "fast", "a", "b")
@@ -178,6 +183,12 @@ def test_what_no_session_judged_is_judged_before_nothing_is_left() -> None:
     rows += [row(1, plan=plan, variants=tuple(DECLARED)) for plan in ("baseline", "kernels")]
     assert "quick" == first(*rows).plan
     assert idea.why == first(*rows).why
+    assert ("fast", "gpu", "a", "b") == first(*rows).unjudged, "its command verifies these"
+    part = first(*rows, declared_workloads={"cpu": {"long": ("w", "x", "y")}})
+    assert ("not judged on these files: cpu on long (2 of 3 workloads not judged)",) == part.why
+    assert "Nothing is left" not in part.objective
+    setting: Any = SimpleNamespace(project=SimpleNamespace(target=Path("t")))
+    assert "loop kernels verify cpu --device cpu" == _shell_command(part, setting, ("--device", "cpu"), ())
 
 
 def test_the_slowest_variant_that_can_be_edited_is_made_faster() -> None:

@@ -1,5 +1,6 @@
 """Proving the gate: it rejects every control for its reason, for functions of any structure."""
 
+import io
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,9 +13,11 @@ from loop.base.processes import run_to_end
 from loop.gate.kernel import build_sides
 from loop.mistakes import functions
 from loop.mistakes.functions import erring_function
-from loop.model.target import Signature, Workload
+from loop.model.target import Signature, Target, Workload
 from loop.proving import prove as table
 from loop.proving.prove import ControlResult, GateOutput, Proof, ProofTerms, controls_by_shape, prove_gate
+from loop.report.screen import Screen
+from loop.session import shown
 from loop.workers.bench import Bench
 from tests.session.mix import SIGNATURE, make_context, write_mix
 from tests.targets import compiled, open_bench, write_target
@@ -246,6 +249,14 @@ def test_no_control_is_made_of_whole_numbers(tmp_path: Path, build_cache: Path) 
     with open_bench(tmp_path, target, build_cache) as bench:
         for side in (bench.make_side(name) for name in target.variants):
             assert "and output holds others" in table._explain_no_controls(target, side, ())
+        for fields in ({}, {"generator": {"python": "tiny_functions:make"}}):
+            bench.target = Target.model_validate({**target.model_dump(exclude_none=True), **fields})
+            result = run_to_end(prove_gate(make_context(bench, "right"), ProofTerms()))
+            (text,) = result.output.not_exercised
+            assert (True, True) == (result.output.ok, result.idle)
+            assert ("`generator`" in text) == bool(fields)
+            (*_, printed) = shown._mutation_lines(result.output, Screen(io.StringIO(), io.StringIO()))
+            assert f"not exercised: {text}" == printed
 
 
 def test_shapes_decide_which_controls_can_show() -> None:

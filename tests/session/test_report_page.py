@@ -256,18 +256,23 @@ def test_what_was_not_compared_with_a_known_good_is_named_beside_the_reached_obj
     """Named are variants without a verdict against a known good, unless their machine code is unchanged."""
     head = head_of().model_copy(
         update={
-            "variants": ("cpu", "same", "py", "example"),
+            "variants": ("cpu", "same", "py", "example", "new"),
             "emulated": ("gpu",),
             "roles": {"example": "example"},
         }
     )
     output = CompareOutput(
-        ok=True, message="compared", unchanged=("same",), verdicts=(make_speed(against="known_good"),)
+        ok=True,
+        message="compared",
+        unchanged=("same",),
+        no_known_good=("new",),
+        verdicts=(make_speed(against="known_good"),),
     )
     compared = make_finished("compare", action="kernel.compare", output=output)
     goal = "nothing wrong, nothing slower than its known good: reached"
+    has_none = "has no known good to compare with"
     for success, expected in (
-        (SLOWER, f"{goal}, but not clearly compared with a known good: py, gpu"),
+        (SLOWER, f"{goal}, but not clearly compared with a known good: py, gpu; new {has_none}"),
         ("wrong == []", "nothing wrong: reached"),
     ):
         plan = head.plan.model_copy(update={"plan": head.plan.plan.model_copy(update={"success": success})})

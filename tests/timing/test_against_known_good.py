@@ -130,6 +130,7 @@ def test_without_a_known_good_the_controls_are_run(compared: Compared) -> None:
     assert "right against itself: same on 3 of 3; would a slowdown of 5% be seen: yes" == output.message
     assert ((), ROUNDS, 99) == (output.verdicts, output.rounds, output.outputs)
     assert ("right against its known good: no earlier session on this device passed",) == (output.not_exercised)
+    assert ("right",) == output.no_known_good
     assert {"self"} == {measurement.against for measurement in output.measurements}
 
 

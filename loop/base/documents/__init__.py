@@ -204,7 +204,10 @@ def _events(name: str, text: str) -> Iterator[Any]:
         # libyaml says what is missing at the end of the text on a line after the last one.
         position = min(position, _position_after(text))
         is_tab = LINE_END.split(text)[position[0] - 1][position[1] - 1 :].startswith("\t")
-        got = "a tab: indent with spaces" if is_tab else error.problem or "a mistake in it"
+        # libyaml: `did not find expected ',' or '}'`, mostly with a context, `while parsing ...`.
+        problem = re.sub("(did|could) not find expected", "found no", error.problem or "not YAML")
+        mistake = " ".join(filter(None, ("a mistake", error.context)))
+        got = "a tab: indent with spaces" if is_tab else f"{mistake}: {problem}"
         raise _definition_error(name, position, "YAML", got) from error
     except (ValueError, LookupError, RecursionError, OverflowError, yaml.YAMLError) as error:
         got = f"{type(error).__name__}: {error}"[:80]
