@@ -41,7 +41,8 @@ def test_a_graph_has_no_break() -> None:
     )
     for size, scale in ((5, None), (33, 0.25), (6, 0.5)):
         q, k, v = make_inputs(1, 2, size, 8, keys=size + 1)
-        wanted = exact((q * 2, k, v), True, "bottom_right", scale) + exact((q, k, v))
+        options = {"causal": True, "alignment": "bottom_right", "scale": scale}
+        wanted = exact((q * 2, k, v), **options) + exact((q, k, v))
         assert 1e-5 > worst(compiled(q, k, v, scale), wanted)
 
 
