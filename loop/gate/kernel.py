@@ -34,7 +34,7 @@ from loop.model.dtypes import Device, Dtype
 from loop.model.measurement import BASELINE, Build, NoSpeedVerdict, VariantChecks, Weaknesses
 from loop.model.output import VerifyOutput, outputs_of
 from loop.model.record import KnownGood, SessionHead
-from loop.model.target import CAbiVariant, Target, Workload
+from loop.model.target import ANY, CAbiVariant, Target, Workload
 from loop.model.workloads import count_operations, evaluate_work, expand_sets, explain_unsupported
 from loop.report import format as say
 from loop.repository.worktree import export_commit
@@ -479,11 +479,16 @@ def describe_blind_spots(
             known_sizes = [size for size in sizes if size is not None]
             if len(known_sizes) == len(sizes):
                 elements.add(math.prod(known_sizes))
+    dimensions = " ".join((*target.signature.inputs.values(), *target.signature.outputs.values()))
+    if ANY in dimensions.split():
+        elements.clear()  # The largest tensor is not known.
+    counts = {name: values for name, values in counts.items() if max(values) >= 0}
     without_zero = ", ".join(name for name, values in counts.items() if 0 not in values)
     untried = [f"0 of {without_zero}"] if without_zero else []
     largest = ", ".join(f"{name} > {max(values):,}" for name, values in counts.items())
     untried += [largest] if largest else []
-    untried += [f"more than {max(elements):,} elements in a tensor"] if elements else []
+    if (most_elements := max(elements, default=0)) > 1:
+        untried.append(f"more than {most_elements:,} elements in a tensor")
     if untried:
         fact = f"no workload tried has {', or '.join(untried)}"
         yield f"{fact}: a kernel that is wrong there would pass"

@@ -376,8 +376,9 @@ def _fallback_idea(rows: Sequence[SessionRow], state: TargetState) -> Idea:
             why = "its values were not searched on these files; everything else was tried"
             return Idea("tune", f"Search {name}'s tiles and warps", (why,), name)
     if (unjudged := tuple(state.find_unjudged(rows))) and not missed:
-        objective = "Sessions have nothing left to do here. Verify what they left out"
-        return Idea("quick", objective, state_sentences, unjudged=unjudged)
+        objective = "Sessions have nothing left to do here. Verify what they left out, then edit"
+        why = "`kernels verify` is not recorded: this stays until the next session on other files"
+        return Idea("quick", objective, (*state_sentences, why), unjudged=unjudged)
     if state.only_emulated:
         objective = "Nothing can be timed here: all variants are emulated. Verify the next edit"
         return Idea("quick", objective, state_sentences)

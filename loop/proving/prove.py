@@ -375,7 +375,7 @@ def prove_gate(context: Context, arguments: ProofTerms) -> RunningAction[GateOut
     depends_on = GATE_DEPENDS_ON if not in_python else "the gate and the target's files"
     stored_output = steps.reuse_result(context, GateOutput, inputs_digest, arguments, depends_on)
     if stored_output:  # An earlier session proved the same.
-        return Result(stored_output, idle=not stored_output.total)
+        return Result(stored_output, idle=not stored_output.controls)
     bench.warm_up()
     sides, failures = yield from build_sides(context, variants)
     if failures:
@@ -412,7 +412,8 @@ def prove_gate(context: Context, arguments: ProofTerms) -> RunningAction[GateOut
         reasons = "; ".join(output.not_applicable) or "no variant"
         not_exercised.append(f"the gate's controls: {reasons}")
     update = {"not_exercised": tuple(not_exercised), "rests_on": inputs_digest}
-    return Result(output.model_copy(update=update), idle=not output.total)
+    is_idle = not (output.controls or proof.untried)
+    return Result(output.model_copy(update=update), idle=is_idle)
 
 
 def _explain_no_controls(target: Target, side: Side, workloads: Sequence[Workload]) -> str:
@@ -494,7 +495,7 @@ def trust_sentences(finished: Sequence[Finished]) -> tuple[str, ...]:
         if gate.wrong_reasons:
             parts.append(f"{len(gate.wrong_reasons)} of them for another reason than theirs")
         if gate.taken_from:
-            parts.append(f"taken from {gate.taken_from}: {GATE_DEPENDS_ON} have not changed")
+            parts.append(f"taken from {gate.taken_from}: what it depends on has not changed")
         lines.append("; ".join(parts))
     for properties in outputs_of(finished, PropertiesOutput):
         checks = [check for check in properties.checks if check.status != "inapplicable"]

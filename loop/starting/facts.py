@@ -451,7 +451,8 @@ def gather_facts(
     shared = list[str]()  # Equal numbers of several tensors, which are one size.
     for dim, size in sizes.fixed_sizes.items():
         names = [tensor.name for tensor in trial.inputs for name in tensor.dims if name == dim]
-        shared += [f"{size} of {' and '.join(names)} is {dim}"] if names[1:] else []
+        owners = ", ".join(dict.fromkeys(names))
+        shared += [f"{size} of {owners} is {dim}"] if names[1:] else []
     if shared:
         hint = "letters tell sizes apart, such as --like x=N,M"
         notes.append(f"equal numbers are one size: {', '.join(shared)}; {hint}")
@@ -555,10 +556,11 @@ def _workloads(trial: Trial, sizes: Sizes, *, vary_fixed: bool) -> tuple[list[Di
     quick = [largest, odd] if odd != largest and trial.try_sizes(odd) else [largest]
     for name in dependent:
         texts = {True: list[str](), False: list[str]()}  # The sizes that run, and that do not.
-        for size in sorted({*ODD_SIZES, *SINGLE_SIZES}):
-            runs = any(sizes == {**base, name: size} for sizes, _ in trial.outcomes)
+        for size in sorted({base[name], *ODD_SIZES, *SINGLE_SIZES}):
+            runs = size == base[name]
+            runs = runs or any(sizes == {**base, name: size} for sizes, _ in trial.outcomes)
             texts[runs].append(str(size))
-        good, bad = (", ".join(texts[runs][:MOST_SINGLE]) or "none" for runs in (True, False))
+        good, bad = (", ".join(texts[runs][:MOST_SINGLE]) for runs in (True, False))
         trial.notes.append(f"only some sizes of {name} run: {good}, but not {bad}")
     if not checked:
         trial.notes.append("no other sizes are checked: name risky ones under `edges`")

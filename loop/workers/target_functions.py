@@ -48,8 +48,8 @@ def make_tensor(
 ) -> Tensor:
     """Draw one input tensor, flat [elements + extra elements], in its own element type: its file's
     content. `nan_axis`: one random index along it is NaN. For odd seeds the extreme values of each
-    axis go to its ends: loops that stop early fail. Those of a long axis go to its last two places
-    under every seed: 16-bit indices fail. First values repeat along `constant_axis`."""
+    axis go to its ends: loops that stop early fail. On a long axis both go to its last two places,
+    the maximum for even seeds, too: 16-bit indices fail. First values repeat on `constant_axis`."""
     stream, shape = seed * MAX_INPUTS + input_position, file.shape
     random_state = numpy.random.RandomState(stream % 2**32)  # The same in every release (NEP 19).
     number_type = numpy.float64 if file.dtype == "float64" else numpy.float32
@@ -74,9 +74,11 @@ def make_tensor(
     if fill.kind == "normal" and not file.extra_elements:
         values = values.reshape(shape)
         for axis in random_state.permutation(values.ndim):  # Later axes may move earlier extremes.
-            lines, is_long = numpy.moveaxis(values, axis, -1), shape[axis] > LARGEST_INT16
-            ends = ((numpy.argmax, -1), (numpy.argmin, -2 if is_long else 0))
-            for find_extremes, end in ends if lines.size and (is_long or seed % 2) else ():
+            lines = numpy.moveaxis(values, axis, -1)
+            is_long = nan_axis is None and shape[axis] > LARGEST_INT16 + 2
+            ends = [(numpy.argmax, -1), (numpy.argmin, -2 if is_long else 0)]
+            ends = ends if seed % 2 else ends[:1] if is_long else []
+            for find_extremes, end in ends if lines.size else ():
                 positions = find_extremes(lines, axis=-1)[..., None]
                 extremes = numpy.take_along_axis(lines, positions, -1)[..., 0]
                 numpy.put_along_axis(lines, positions, lines[..., end, None].copy(), -1)

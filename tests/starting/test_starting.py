@@ -436,9 +436,9 @@ def test_sizes_that_are_timed_or_equal_or_do_not_run_are_named() -> None:
     output = loop("init", "mine", "--from", "ops:grouped", "--like", "x=N,C")
     timed = next(iter(init_target("--from", "ops:grouped", "--like", "x=N,C", folder="again").workloads["quick"]))
     assert f"timed with N {timed['N']}, C {timed['C']}; others go under `quick` in target.yaml" in output
-    assert "only some sizes of C run: 64, 128, but not 1, 2, 3" in output
+    assert re.search(r"only some sizes of C run: (\d+, )*64, 128, but not 1, 2, 3", output)
     output = loop("init", "sum", "--from", "ops:add", "--like", "x=8,9", "--like", "y=8,9")
-    assert "equal numbers are one size: 8 of x and y is N, 9 of x and y is M" in output
+    assert "equal numbers are one size: 8 of x, y is N, 9 of x, y is M" in output
 
 
 def test_what_cannot_change_together_changes_alone() -> None:
