@@ -185,7 +185,7 @@ def test_what_no_session_judged_is_judged_before_nothing_is_left() -> None:
     assert idea.why[0] == first(*rows).why[0]
     assert ("fast", "gpu", "a", "b") == first(*rows).unjudged, "its command verifies these"
     part = first(*rows, declared_workloads={"cpu": {"long": ("w", "x", "y")}})
-    assert ("not judged on these files: cpu on long (2 of 3 workloads not judged)",) == part.why
+    assert "not judged on these files: cpu on long (2 of 3 workloads not judged)" == part.why[0]
     assert "Nothing is left" not in part.objective
     setting: Any = SimpleNamespace(project=SimpleNamespace(target=Path("t")))
     assert "loop kernels verify cpu --device cpu" == _shell_command(part, setting, ("--device", "cpu"), ())
