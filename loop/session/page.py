@@ -335,7 +335,7 @@ def _known_good_sentences(finished: Sequence[Finished]) -> tuple[str, ...]:
     if texts:  # Variants whose known-good builds are of one session have equal texts.
         return (f"The known good is {'; '.join(dict.fromkeys(texts))}.",)
     texts = [text for output in outputs if not output.verdicts for text in output.not_exercised]
-    return tuple(f"Not compared with another build: {shortened(text, 160)}." for text in texts[:1])
+    return tuple(f"Not compared with another build: {shortened(text, 160)}." for text in texts[:2])
 
 
 def _grade_and_cost_lines(record: SessionRecord, finished: Sequence[Finished]) -> Iterator[str]:

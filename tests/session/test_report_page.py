@@ -284,10 +284,12 @@ def test_what_was_not_compared_with_a_known_good_is_named_beside_the_reached_obj
 
 
 def test_why_nothing_was_compared_stands_beside_the_verdict() -> None:
-    reason = "cpu against its known good: no earlier session on this device passed"
-    output = CompareOutput(ok=True, message="compared", not_exercised=(reason,))
+    """Also where a library's reason comes first."""
+    reasons = ("eager against itself: too slow", "cpu against its known good: no earlier session passed")
+    output = CompareOutput(ok=True, message="compared", not_exercised=reasons)
     compared = make_finished("compare", action="kernel.compare", output=output)
-    assert f"Not compared with another build: {reason}." in make_report(make_record(), [compared])
+    shown = make_report(make_record(), [compared])
+    assert all(f"Not compared with another build: {reason}." in shown for reason in reasons)
 
 
 def test_a_plan_that_requires_what_is_missing_is_refused() -> None:
